@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use spile_core::{
     Charge, ChargeError, Charges, Cost, CostError, InMemoryPlans, Key, KeyError, Limit, LimitError,
-    LimitName, LimitTextError, Micros, NamedLimit, Plan, PlanError, PlanName, PlanRegistry, QuotaWindows, Window,
-    Windows,
+    LimitName, LimitTextError, Micros, NamedLimit, Plan, PlanError, PlanName, PlanRegistry, QuotaWindows,
+    Window, Windows,
 };
 
 #[test]

@@ -37,9 +37,8 @@ impl BucketNote {
         if other.sent >= self.heard {
             return false;
         }
-        let by_store = |note: &Self| {
-            (note.store_heard, note.bucket.written_at(), std::cmp::Reverse(note.bucket.held()))
-        };
+        let by_store =
+            |note: &Self| (note.store_heard, note.bucket.written_at(), std::cmp::Reverse(note.bucket.held()));
         self.sent >= other.heard || by_store(self) > by_store(other)
     }
 

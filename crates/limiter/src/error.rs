@@ -77,6 +77,28 @@ impl AcquireError {
     }
 }
 
+/// Why nothing is reserved. Nothing has been charged.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// The question has a mistake.
+    #[error(transparent)]
+    Asked(#[from] LimiterError),
+    /// A limit denied it, or the store failed and the policy refuses requests.
+    #[error("denied, retry after {:?}", .0.retry_after())]
+    Denied(Box<Decision>),
+}
+
+impl ReserveError {
+    /// The decision that denied. `None` if the question has a mistake.
+    pub fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Denied(decision) => Some(decision),
+            Self::Asked(_) => None,
+        }
+    }
+}
+
 /// A plan that does not exist, and those that do.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnknownPlan {

@@ -34,7 +34,7 @@ mod permit;
 
 pub use ask::Ask;
 pub use clock::TokioClock;
-pub use error::{AcquireError, LimiterError, StoreCallError, UnknownPlan};
+pub use error::{AcquireError, LimiterError, ReserveError, StoreCallError, UnknownPlan};
 pub use lease::LeaseStats;
 pub use limiter::{
     Acquired, ChargeDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder,

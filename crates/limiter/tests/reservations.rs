@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{FakeClock, Limit, Plan, Reason, Store, StoreError};
-use spile_limiter::{LimiterError, RateLimiter};
+use spile_core::{FailurePolicy, FakeClock, Limit, Plan, Reason, Store, StoreError};
+use spile_limiter::{LimiterError, RateLimiter, ReserveError};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ async fn left<S: Store>(limiter: &RateLimiter<S>, plan: &str) -> u64 {
 async fn what_was_reserved_and_not_used_comes_back_once() {
     let limiter = limiter(model());
     let mut reservation = limiter.reserve("ann", ["model", "all"], 60, TTL).await.unwrap();
-    assert!(reservation.allowed());
+    assert!(reservation.decision().allowed());
     assert_eq!((left(&limiter, "model").await, left(&limiter, "all").await), (40, 140));
     assert_eq!(
         reservation.decision().limits().len(),
@@ -54,15 +54,28 @@ async fn what_was_used_beyond_the_reservation_is_charged_into_debt() {
 }
 
 #[tokio::test]
-async fn a_denied_reservation_holds_nothing() {
+async fn a_denied_reservation_is_an_error_that_holds_nothing() {
     let limiter = limiter(model());
     let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
-    let mut denied = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
-    assert_eq!((denied.allowed(), denied.decision().reason()), (false, Reason::Limited));
-    assert!(denied.settle(0).await.unwrap().already);
-    drop(denied.cancel_on_drop());
+    let denied = limiter.reserve("ann", "model", 60, TTL).await.map(drop).unwrap_err();
+    let decision = denied.decision().unwrap();
+    assert_eq!((decision.allowed(), decision.reason()), (false, Reason::Limited));
+    assert_eq!(denied.to_string(), format!("denied, retry after {:?}", decision.retry_after()));
     assert_eq!(left(&limiter, "model").await, 40);
     assert!(!reservation.settle(60).await.unwrap().already);
+}
+
+#[tokio::test]
+async fn a_reservation_that_the_failure_policy_refuses_is_an_error_too() {
+    let plans = || [Plan::new("model", Limit::per_hour(1).burst(100)).unwrap()];
+    let asked = async |policy| {
+        let builder = RateLimiter::builder().store(FaultyStore::down()).plans(plans());
+        builder.on_failure(policy).build().reserve("ann", "model", 60, TTL).await.map(drop)
+    };
+    let refused = asked(FailurePolicy::Deny).await.unwrap_err();
+    assert_eq!(refused.decision().map(spile_core::Decision::reason), Some(Reason::FailClosed));
+    assert!(asked(FailurePolicy::Allow).await.is_ok());
+    assert!(asked(FailurePolicy::Local).await.is_ok());
 }
 
 #[tokio::test]
@@ -105,9 +118,13 @@ async fn a_reservation_that_is_dropped_stays_charged_unless_it_is_to_be_cancelle
 async fn a_reservation_that_cannot_be_is_an_error_and_costs_nothing() {
     let limiter = limiter(model());
     let why = limiter.reserve("ann", "model", 1, Duration::from_millis(999)).await.unwrap_err();
-    assert!(matches!(why, LimiterError::ReservationTtl(_)), "{why}");
-    assert!(matches!(limiter.reserve("ann", "nope", 1, TTL).await, Err(LimiterError::UnknownPlan(_))));
-    assert!(matches!(limiter.reserve("ann", "model", 101, TTL).await, Err(LimiterError::Charge(_))));
-    assert!(matches!(limiter.reserve("", "model", 1, TTL).await, Err(LimiterError::Key(_))));
+    assert!(matches!(why, ReserveError::Asked(LimiterError::ReservationTtl(_))), "{why}");
+    let asked = async |key: &str, plan: &str, tokens: u64| match limiter.reserve(key, plan, tokens, TTL).await {
+        Err(ReserveError::Asked(why)) => why,
+        answer => panic!("{answer:?}"),
+    };
+    assert!(matches!(asked("ann", "nope", 1).await, LimiterError::UnknownPlan(_)));
+    assert!(matches!(asked("ann", "model", 101).await, LimiterError::Charge(_)));
+    assert!(matches!(asked("", "model", 1).await, LimiterError::Key(_)));
     assert_eq!(left(&limiter, "model").await, 100);
 }

@@ -92,7 +92,8 @@ pub use spile_core::{
 pub use spile_limiter::{
     AcquireError, Acquired, Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed,
     Observer, PartialDecision, Permit, PermitCounts, PermitStats, PlanList, RateLimiter, RateLimiterBuilder,
-    RefundDecision, Reservation, RuleName, Series, Settled, StoreCallError, TokioClock, UnknownPlan, Wait,
+    RefundDecision, Reservation, ReserveError, RuleName, Series, Settled, StoreCallError, TokioClock,
+    UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 

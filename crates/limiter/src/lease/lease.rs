@@ -169,8 +169,7 @@ impl Lease {
     /// tokens were leased.
     fn covers(&self, cost: Cost, note: &BucketNote, more: u64, now: Micros) -> bool {
         let here = MicroTokens::from_tokens(self.usable(more, now));
-        cost.is_covered_by(here)
-            && cost.is_covered_by(self.standing(note).at_least(self.limit.limit(), now))
+        cost.is_covered_by(here) && cost.is_covered_by(self.standing(note).at_least(self.limit.limit(), now))
     }
 
     /// True if a hot bucket is handed out in portions only. One in debt is not: the store reports how long that takes to repay.

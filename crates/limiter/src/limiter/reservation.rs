@@ -11,7 +11,7 @@ use super::inner::in_time;
 use super::settle::Settled;
 use super::{PlanList, RateLimiter};
 use crate::ask::Ask;
-use crate::error::LimiterError;
+use crate::error::{LimiterError, ReserveError};
 
 /// Tokens that were charged for work whose cost is not known yet.
 ///
@@ -28,17 +28,49 @@ pub struct Reservation<S: Store + 'static> {
 }
 
 impl<S: Store + 'static> RateLimiter<S> {
-    /// Spends `tokens` as [`allow`](Self::allow) does, for work whose cost is known only when it is done. If the decision
-    /// allows it, it can be settled for `ttl`: 1 second to 1 day.
+    /// Spends `tokens` as [`allow`](Self::allow) does, for work whose cost is known only when it is done. The reservation can be
+    /// settled for `ttl`: 1 second to 1 day. A denial is an error, and reserves nothing.
     ///
-    /// A key can have [so many](ReservationMarker::MOST_OPEN) reservations open at once.
+    /// A key can have at most [`MOST_OPEN`](ReservationMarker::MOST_OPEN) reservations open at once.
+    ///
+    /// ```
+    /// # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; }
+    /// # use std::time::Duration;
+    /// # use spile::{Limit, MemoryStore, Plan, RateLimiter};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let plans = [Plan::new("model", Limit::per_minute(1_000))?];
+    /// let limiter = RateLimiter::builder().store(MemoryStore::new()).plans(plans).build();
+    ///
+    /// let mut reservation = limiter.reserve("user:123", "model", 800, Duration::from_secs(90)).await?;
+    /// let denied = limiter.reserve("user:123", "model", 800, Duration::from_secs(90)).await.unwrap_err();
+    /// assert!(denied.decision().is_some_and(|decision| !decision.allowed()));
+    /// reservation.settle(420).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn reserve(
         &self,
         key: &str,
         plans: impl PlanList + Send,
         tokens: u64,
         ttl: Duration,
-    ) -> Result<Reservation<S>, LimiterError> {
+    ) -> Result<Reservation<S>, ReserveError> {
+        let (chain, marker) = self.reservation_of(key, plans, tokens, ttl)?;
+        let decision = self.reserve_chain(&chain, marker).await;
+        if !decision.allowed() {
+            return Err(ReserveError::Denied(Box::new(decision)));
+        }
+        Ok(Reservation { limiter: self.clone(), chain, marker, decision, open: true, cancel_on_drop: false })
+    }
+
+    fn reservation_of(
+        &self,
+        key: &str,
+        plans: impl PlanList,
+        tokens: u64,
+        ttl: Duration,
+    ) -> Result<(Chain, ReservationMarker), LimiterError> {
         let marker = ReservationMarker::new(random_id(), ttl)?;
         let mut chain = Chain::new(None);
         let key = identity(key)?;
@@ -47,9 +79,7 @@ impl<S: Store + 'static> RateLimiter<S> {
             self.extend_chain(&mut chain, &key, &plan, tokens)?;
         }
         super::without_permit(chain.priced(tokens)?)?;
-        let decision = self.reserve_chain(&chain, marker).await;
-        let open = decision.allowed();
-        Ok(Reservation { limiter: self.clone(), chain, marker, decision, open, cancel_on_drop: false })
+        Ok((chain, marker))
     }
 }
 
@@ -127,14 +157,9 @@ impl<S: Store> RateLimiter<S> {
 }
 
 impl<S: Store + 'static> Reservation<S> {
-    /// The decision. If it denies, nothing is reserved.
+    /// The decision, which allowed it: the tokens were spent, or the failure policy let it pass.
     pub const fn decision(&self) -> &Decision {
         &self.decision
-    }
-
-    /// True if the tokens were spent, or the failure policy let it pass.
-    pub fn allowed(&self) -> bool {
-        self.decision.allowed()
     }
 
     /// Gives everything back when the reservation is dropped without having been settled: the work is cancelled, or panics.

@@ -321,7 +321,9 @@ async fn drain(fleet: &Fleet, limit: LimitBuilder) {
 #[tokio::test(start_paused = true)]
 async fn tokens_leased_under_a_limit_that_has_changed_since_are_dropped() {
     let per_hour = Limit::per_hour(1_000);
-    for (tightened, asks_again) in [(per_hour.lease(LEASE), false), (per_hour.lease(LEASE), true), (per_hour, false)] {
+    for (tightened, asks_again) in
+        [(per_hour.lease(LEASE), false), (per_hour.lease(LEASE), true), (per_hour, false)]
+    {
         let (mut fleet, registry) = changing().await;
         registry.put(&Plan::new("hot", tightened).unwrap());
         drain(&fleet, tightened).await;
@@ -349,25 +351,23 @@ async fn a_process_that_ends_returns_no_tokens_of_a_former_limit() {
 async fn tokens_of_limits_outside_the_registry_go_back_only_while_they_are_known_to_be_in_force() {
     let (per_second, per_hour) = (leased(1, 1_000), Limit::per_hour(1_000).lease(LEASE));
     for (limit, is_confirmed) in [(per_second, true), (per_second, false), (per_hour, false)] {
-        let mut fleet = Fleet::new(1, per_second);
-        let plans = RateLimiter::builder().store(fleet.store.clone()).clock(fleet.clocks.of(1)).build();
-        let charges = |limiter: &RateLimiter<_>| limiter.charges("ann", ["hot"], 1).unwrap();
-        let charged = charges(&fleet.instances[0]);
-        while plans.lease_stats().tokens == 0 {
-            let _ = plans.allow_charges(charged.clone().into()).await;
+        let fleet = Fleet::new(1, per_second);
+        let limiter = RateLimiter::builder().store(fleet.store.clone()).clock(fleet.clocks.of(1)).build();
+        let charged = fleet.instances[0].charges("ann", ["hot"], 1).unwrap();
+        while limiter.lease_stats().tokens == 0 {
+            let _ = limiter.allow_charges(charged.clone().into()).await;
             tokio::task::yield_now().await;
         }
-        plans.limits_changed();
+        limiter.limits_changed();
         if is_confirmed {
-            assert_eq!(plans.allow_charges(charged.clone().into()).await.source(), DecisionSource::Lease);
+            assert_eq!(limiter.allow_charges(charged.clone().into()).await.source(), DecisionSource::Lease);
         } else {
             drain(&fleet, limit).await;
         }
-        let here = plans.lease_stats().tokens;
+        let here = limiter.lease_stats().tokens;
         fleet.pass(LEASE).await;
-        let stats = plans.lease_stats();
+        let stats = limiter.lease_stats();
         assert_eq!((stats.tokens, stats.returned), (0, if is_confirmed { here } else { 0 }));
-        fleet.instances.clear();
     }
 }
 
