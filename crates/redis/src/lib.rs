@@ -15,6 +15,7 @@ mod node;
 mod script;
 mod session;
 mod store;
+mod tasks;
 mod topology;
 
 pub use connection::login::{CredentialsError, names_same_store};

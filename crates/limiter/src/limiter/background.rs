@@ -48,7 +48,6 @@ impl<S: Store> LimiterInner<S> {
         let is_first = {
             let mut renewals = self.renewals.lock();
             if renewals.len() >= MOST_RENEWALS {
-                // The runtime of the task that should have emptied it is gone.
                 renewals.clear();
             }
             renewals.push(Portion { key, limit, tokens: charge.cost().get(), resets: 0 });
@@ -61,8 +60,10 @@ impl<S: Store> LimiterInner<S> {
 }
 
 async fn renew_notes<S: Store + 'static>(limiter: Arc<LimiterInner<S>>) {
+    let mut collecting = CollectingGuard { limiter: &limiter, is_armed: true };
     // Collected for a while, so that the store is asked for all of them in few calls.
     tokio::time::sleep(limiter.deny_cache.as_ref().map_or(Duration::ZERO, DenyCache::collects)).await;
+    collecting.is_armed = false;
     let renewals = std::mem::take(&mut *limiter.renewals.lock());
     for some in renewals.chunks(AT_ONCE) {
         let mut asked = JoinSet::new();
@@ -70,6 +71,20 @@ async fn renew_notes<S: Store + 'static>(limiter: Arc<LimiterInner<S>>) {
             asked.spawn(renew_note(Arc::clone(&limiter), bucket.clone()));
         }
         while asked.join_next().await.is_some() {}
+    }
+}
+
+/// Empties the list if the task ends with its runtime: the first note after that starts another task.
+struct CollectingGuard<'a, S> {
+    limiter: &'a LimiterInner<S>,
+    is_armed: bool,
+}
+
+impl<S> Drop for CollectingGuard<'_, S> {
+    fn drop(&mut self) {
+        if self.is_armed {
+            self.limiter.renewals.lock().clear();
+        }
     }
 }
 

@@ -102,6 +102,11 @@ impl DialLimiter {
         }
     }
 
+    /// Ends all penalties. For dials that did not fail, but were dropped with the runtime that they ran on.
+    pub(crate) fn forgive(&self) {
+        self.free_until(Instant::now() + PENALTY);
+    }
+
     fn free_until(&self, now: Instant) {
         let mut penalties = self.penalties.lock();
         while let Some((end, priority)) = penalties.front().copied()
@@ -183,6 +188,19 @@ mod tests {
         let start = Instant::now();
         for _ in 0..1_000 {
             limiter.acquire(DialPriority::Decisions).await.succeeded();
+        }
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dials_that_ended_with_their_runtime_delay_no_others_once_forgiven() {
+        let limiter = DialLimiter::new();
+        let start = Instant::now();
+        for dial in 0..3 * PERMITS {
+            if dial % PERMITS == 0 {
+                limiter.forgive();
+            }
+            drop(limiter.acquire(DialPriority::Decisions).await);
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
     }

@@ -12,10 +12,10 @@ use std::sync::{Arc, OnceLock};
 
 use spile_core::StoreError;
 use tokio::sync::{Mutex, watch};
-use tokio::task::AbortHandle;
 
 use crate::connection::ConnectionError;
 use crate::connection::dial_limiter::Backoff;
+use crate::connection::dialer::NodeAddress;
 use crate::connection::endpoint::Endpoint;
 use crate::node::breaker::Breaker;
 use crate::node::lane::{Lane, LaneConfig};
@@ -25,9 +25,13 @@ use crate::node::write_failures::WriteFailures;
 use crate::script::error_reply::Rejection;
 use crate::script::key::KeyPrefix;
 use crate::script::request::PendingRequest;
+use crate::tasks::{SharedTasks, TaskFuture};
 
 /// The state that callers and lanes share.
 pub(crate) struct Node {
+    config: LaneConfig,
+    /// The lanes, and with Sentinel the subscriptions to changes of master.
+    tasks: SharedTasks,
     pub(crate) queue: RequestQueue,
     pub(crate) breaker: Breaker,
     /// The number of connected lanes.
@@ -46,9 +50,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn new(config: &LaneConfig) -> Self {
+    fn new(config: LaneConfig) -> Self {
         Self {
             queue: RequestQueue::new(config.connections, config.timeout, config.most_waiting),
+            config,
+            tasks: SharedTasks::default(),
             breaker: Breaker::default(),
             live: AtomicUsize::new(0),
             dialing: Mutex::default(),
@@ -87,12 +93,53 @@ impl Node {
             .or_else(silent)
     }
 
+    /// Starts the node's tasks again, on the current runtime, if theirs has ended.
+    #[inline]
+    fn keep_served(self: &Arc<Self>) {
+        if self.tasks.have_ended() {
+            self.restart();
+        }
+    }
+
+    #[cold]
+    fn restart(self: &Arc<Self>) {
+        // Nothing is left that would close the breaker, or notice that the node writes again.
+        self.breaker.close();
+        self.write_failures.clear();
+        self.config.dialer.limiter.forgive();
+        self.start();
+    }
+
+    /// Starts the node's tasks on the current runtime.
+    fn start(self: &Arc<Self>) {
+        let tasks = || {
+            let lane = |_| -> TaskFuture { Box::pin(Lane::new(self.config.clone(), Arc::clone(self)).run()) };
+            let mut tasks: Vec<_> = (0..self.config.connections).map(lane).collect();
+            if let NodeAddress::BySentinels(sentinels) = &self.config.address {
+                let watch =
+                    |index| -> TaskFuture { Box::pin(Arc::clone(sentinels).watch(index, Arc::clone(self))) };
+                tasks.extend((0..sentinels.count()).map(watch));
+            }
+            tasks
+        };
+        let node = Arc::downgrade(self);
+        self.tasks.start(tasks, move || {
+            // Requests that wait are submitted again by their callers, whose runtimes go on.
+            for waiting in node.upgrade().iter().flat_map(|node| node.queue.drain()) {
+                waiting.answer(Err(Rejection::Retry));
+            }
+        });
+    }
+
     /// Queues a request, unless the breaker is open.
-    pub(crate) fn submit(&self, waiting: PendingRequest) -> Result<(), StoreError> {
+    pub(crate) fn submit(self: &Arc<Self>, waiting: PendingRequest) -> Result<(), StoreError> {
+        self.keep_served();
         if self.breaker.is_open() {
             return Err(StoreError::BreakerOpen);
         }
         self.queue.push(waiting);
+        // The runtime of the lanes may have ended before the push.
+        self.keep_served();
         // The breaker may have opened and drained the queue before the push.
         if self.breaker.is_open() {
             self.turn_away();
@@ -184,28 +231,19 @@ impl Moves {
 /// A node and its tasks, which are aborted when this is dropped.
 pub(crate) struct ServedNode {
     pub(crate) node: Arc<Node>,
-    tasks: Vec<AbortHandle>,
 }
 
 impl ServedNode {
-    /// Starts the node's lanes. Must be called within a tokio runtime.
-    pub(crate) fn start(config: &LaneConfig) -> Self {
+    /// Starts the node's tasks on the current runtime.
+    pub(crate) fn start(config: LaneConfig) -> Self {
         let node = Arc::new(Node::new(config));
-        let spawn = |_| tokio::spawn(Lane::new(config.clone(), node.clone()).run()).abort_handle();
-        let tasks = (0..config.connections).map(spawn).collect();
-        Self { node, tasks }
-    }
-
-    /// Aborts `task` with the node.
-    pub(crate) fn also(&mut self, task: AbortHandle) {
-        self.tasks.push(task);
+        node.start();
+        Self { node }
     }
 }
 
 impl Drop for ServedNode {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.node.tasks.stop();
     }
 }

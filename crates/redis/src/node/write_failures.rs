@@ -124,7 +124,7 @@ impl WriteFailures {
         }
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         *self.0.lock() = None;
     }
 }
@@ -179,7 +179,7 @@ async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>) {
 }
 
 /// Whether the node writes. True also if it no longer serves the slot.
-async fn can_write(node: &Node, probe: Arc<Request>) -> bool {
+async fn can_write(node: &Arc<Node>, probe: Arc<Request>) -> bool {
     let (answer, answered) = oneshot::channel();
     probe.mark_unsent();
     let waiting = PendingRequest::new(probe, BatchGroup::Alone, answer, None);

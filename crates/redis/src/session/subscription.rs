@@ -6,12 +6,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spile_resp::Value;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::KeySpace;
 use crate::connection::dial_limiter::Backoff;
 use crate::connection::{Connection, ConnectionError};
+use crate::tasks::{SharedTasks, TaskFuture};
 
 /// How long the connection may be silent before a `PING`, and the timeout of its reply.
 const QUIET: Duration = Duration::from_secs(2);
@@ -22,34 +22,44 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// Notifies of every message on one channel, and of every time when messages may have been missed. Reconnects until it
 /// is dropped.
 pub struct Subscription {
-    news: Arc<Notify>,
-    trouble: Arc<Mutex<Option<String>>>,
-    task: AbortHandle,
+    listener: SubscriptionTask,
+    task: SharedTasks,
 }
 
 impl Subscription {
     pub(super) fn start(space: Arc<KeySpace>) -> Self {
-        let (news, trouble) = <(Arc<Notify>, Arc<Mutex<Option<String>>>)>::default();
-        let task_state = SubscriptionTask { space, news: news.clone(), trouble: trouble.clone() };
-        let task = tokio::spawn(task_state.run()).abort_handle();
-        Self { news, trouble, task }
+        let listener = SubscriptionTask { space, news: Arc::default(), trouble: Arc::default() };
+        let subscription = Self { listener, task: SharedTasks::default() };
+        subscription.keep_listening();
+        subscription
     }
 
     /// Waits for a message, or for a new connection, before which messages may have been missed. Several are reported
-    /// as one. Cancel safe.
+    /// as one. If the runtime has ended on which the subscription was made, it goes on with the caller's. Cancel safe.
     pub async fn notified(&self) {
-        self.news.notified().await;
+        self.keep_listening();
+        self.listener.news.notified().await;
+    }
+
+    /// Starts to listen on the current runtime, if that of the former task has ended.
+    fn keep_listening(&self) {
+        if self.task.have_ended() {
+            let (listener, news) = (self.listener.clone(), Arc::clone(&self.listener.news));
+            // Callers that wait ask again, and start it on their own runtime.
+            let task: TaskFuture = Box::pin(listener.run());
+            self.task.start(|| vec![task], move || news.notify_one());
+        }
     }
 
     /// Why the subscription fails. `None` if it works.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
+        self.listener.trouble.lock().clone()
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.task.abort();
+        self.task.stop();
     }
 }
 
@@ -59,6 +69,7 @@ impl std::fmt::Debug for Subscription {
     }
 }
 
+#[derive(Clone)]
 struct SubscriptionTask {
     space: Arc<KeySpace>,
     news: Arc<Notify>,

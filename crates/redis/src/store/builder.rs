@@ -221,18 +221,12 @@ impl TopologyBuilder<'_> {
         match topology {
             Topology::Standalone(endpoint) => {
                 let dialer = self.dialer(database, RoleCheck::IfAllowed);
-                Router::Single(ServedNode::start(&self.lanes(NodeAddress::Fixed(endpoint), dialer)))
+                Router::Single(ServedNode::start(self.lanes(NodeAddress::Fixed(endpoint), dialer)))
             }
             Topology::Sentinel { sentinels, master, .. } => {
                 let sentinels = Arc::new(Sentinels::new(sentinels, master, self.sentinel_dialer()));
                 let dialer = self.dialer(database, RoleCheck::Master);
-                let address = NodeAddress::BySentinels(sentinels.clone());
-                let mut served = ServedNode::start(&self.lanes(address, dialer));
-                for index in 0..sentinels.count() {
-                    let watch = tokio::spawn(sentinels.clone().watch(index, served.node.clone()));
-                    served.also(watch.abort_handle());
-                }
-                Router::Single(served)
+                Router::Single(ServedNode::start(self.lanes(NodeAddress::BySentinels(sentinels), dialer)))
             }
             Topology::Cluster { seeds } => self.cluster(seeds),
         }
@@ -275,8 +269,8 @@ impl TopologyBuilder<'_> {
         let anywhere = NodeAddress::Fixed(seeds[0].clone());
         let config = LaneConfig { cluster_prefix: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
         let cluster = Arc::new(Cluster::new(config, seeds));
-        let refresh_task = tokio::spawn(cluster.clone().refresh_forever()).abort_handle();
-        Router::Cluster { cluster, refresh_task }
+        cluster.keep_refreshed();
+        Router::Cluster(cluster)
     }
 
     fn dialer(&self, database: u32, role: RoleCheck) -> Dialer {

@@ -18,6 +18,7 @@ use crate::connection::{Connection, ConnectionError};
 use crate::node::lane::LaneConfig;
 use crate::node::{Node, ServedNode};
 use crate::store::stats::NodeStats;
+use crate::tasks::{SharedTasks, TaskFuture};
 use crate::topology::slot::SLOTS;
 use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
 
@@ -56,6 +57,8 @@ pub(crate) struct Cluster {
     nodes: Mutex<HashMap<Endpoint, Member>>,
     discovery: watch::Sender<Discovery>,
     refresh_requested: Notify,
+    /// The task that keeps the map up to date.
+    refresh: SharedTasks,
     /// Why the last read of the map failed. `None` if it succeeded.
     last_error: Mutex<Option<String>>,
 }
@@ -90,6 +93,7 @@ impl Cluster {
             nodes: Mutex::default(),
             discovery: watch::Sender::new(Discovery::Pending),
             refresh_requested: Notify::new(),
+            refresh: SharedTasks::default(),
             last_error: Mutex::default(),
         }
     }
@@ -139,8 +143,22 @@ impl Cluster {
         self.last_error.lock().clone().filter(|_| is_unknown)
     }
 
+    /// Starts the task that keeps the map up to date on the current runtime, if that of the former one has ended.
+    #[inline]
+    pub(crate) fn keep_refreshed(self: &Arc<Self>) {
+        if self.refresh.have_ended() {
+            let task = || -> TaskFuture { Box::pin(Arc::clone(self).refresh_forever()) };
+            self.refresh.start(|| vec![task()], || ());
+        }
+    }
+
+    /// Ends that task.
+    pub(crate) fn stop(&self) {
+        self.refresh.stop();
+    }
+
     /// Keeps the map up to date. Never returns.
-    pub(crate) async fn refresh_forever(self: Arc<Self>) {
+    async fn refresh_forever(self: Arc<Self>) {
         let mut control = None;
         let mut backoff = Backoff::default();
         loop {
@@ -283,7 +301,7 @@ impl Cluster {
     fn member(&self, nodes: &mut HashMap<Endpoint, Member>, endpoint: &Endpoint) -> Arc<Node> {
         let start = || {
             let config = LaneConfig { address: NodeAddress::Fixed(endpoint.clone()), ..self.config.clone() };
-            Member { served: ServedNode::start(&config), rounds_unlisted: 0 }
+            Member { served: ServedNode::start(config), rounds_unlisted: 0 }
         };
         nodes.entry(endpoint.clone()).or_insert_with(start).served.node.clone()
     }

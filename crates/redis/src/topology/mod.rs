@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::StoreError;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::endpoint::Endpoint;
@@ -33,10 +32,7 @@ const IMMEDIATE_REDIRECTIONS: u32 = 2;
 pub(crate) enum Router {
     /// A standalone server, or the master behind Sentinel.
     Single(ServedNode),
-    Cluster {
-        cluster: Arc<Cluster>,
-        refresh_task: AbortHandle,
-    },
+    Cluster(Arc<Cluster>),
 }
 
 /// The next attempt of a request.
@@ -91,7 +87,7 @@ impl From<RequestError> for StoreError {
 impl Router {
     /// Whether all keys of a request must be in one slot.
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster { .. })
+        matches!(self, Self::Cluster(_))
     }
 
     /// The node for the next attempt. Waits until the cluster's slot map has been read for the first time.
@@ -101,13 +97,17 @@ impl Router {
         attempt: &NodeAttempt,
         deadline: Instant,
     ) -> Result<Arc<Node>, StoreError> {
-        match (self, &attempt.to) {
-            (Self::Single(served), _) => Ok(served.node.clone()),
-            (Self::Cluster { cluster, .. }, Some(endpoint)) => Ok(cluster.node_at(endpoint)),
-            (Self::Cluster { cluster, .. }, None) => match cluster.node(slot) {
-                Some(node) => Ok(node),
-                None => wait_for_node(cluster, slot, deadline).await,
-            },
+        let cluster = match self {
+            Self::Single(served) => return Ok(served.node.clone()),
+            Self::Cluster(cluster) => cluster,
+        };
+        cluster.keep_refreshed();
+        if let Some(endpoint) = &attempt.to {
+            return Ok(cluster.node_at(endpoint));
+        }
+        match cluster.node(slot) {
+            Some(node) => Ok(node),
+            None => wait_for_node(cluster, slot, deadline).await,
         }
     }
 
@@ -138,7 +138,7 @@ impl Router {
 
     /// Asks for a new slot map, because a node failed or has lost slots.
     pub(crate) fn request_refresh(&self) {
-        if let Self::Cluster { cluster, .. } = self {
+        if let Self::Cluster(cluster) = self {
             cluster.request_refresh();
         }
     }
@@ -147,7 +147,7 @@ impl Router {
     pub(crate) fn node_stats(&self) -> NodeStats {
         match self {
             Self::Single(served) => NodeStats::of([&*served.node]),
-            Self::Cluster { cluster, .. } => cluster.node_stats(),
+            Self::Cluster(cluster) => cluster.node_stats(),
         }
     }
 
@@ -155,15 +155,15 @@ impl Router {
     pub(crate) fn trouble(&self) -> Option<String> {
         match self {
             Self::Single(served) => served.node.trouble(),
-            Self::Cluster { cluster, .. } => cluster.trouble(),
+            Self::Cluster(cluster) => cluster.trouble(),
         }
     }
 }
 
 impl Drop for Router {
     fn drop(&mut self) {
-        if let Self::Cluster { refresh_task, .. } = self {
-            refresh_task.abort();
+        if let Self::Cluster(cluster) = self {
+            cluster.stop();
         }
     }
 }
