@@ -464,17 +464,17 @@ impl Windows for Days {
 #[test]
 fn what_belongs_to_another_shape_of_limit_is_refused_when_the_limit_is_built() {
     let hold = Duration::from_secs(9);
-    let held = "a hold time of 9s is for a concurrency: write `Limit::concurrent(n).hold(…)`";
+    let misplaced = "a hold time of 9s is for a concurrency: write `Limit::concurrent(n).hold(…)`";
     let bursts = "a burst of 3 is for a rate: a concurrency or a quota has none";
     for (mixed, why) in [
-        (Limit::per_second(1).burst(3).hold(hold), held),
-        (Limit::per_second(1).hold(hold).burst(3), held),
-        (Limit::per_day(1).hold(hold), held),
+        (Limit::per_second(1).burst(3).hold(hold), misplaced),
+        (Limit::per_second(1).hold(hold).burst(3), misplaced),
+        (Limit::per_day(1).hold(hold), misplaced),
         (Limit::concurrent(5).burst(3), bursts),
         (Limit::concurrent(5).burst(3).hold(hold), bursts),
         (Limit::concurrent(5).hold(hold).burst(3), bursts),
         (Limit::per_window(5, QuotaWindows::new(Days)).burst(3), bursts),
-        (Limit::per_window(5, QuotaWindows::new(Days)).hold(hold), held),
+        (Limit::per_window(5, QuotaWindows::new(Days)).hold(hold), misplaced),
     ] {
         assert_eq!(mixed.build().unwrap_err().to_string(), why);
         assert!(Plan::new("free", mixed).unwrap_err().to_string().contains(why));

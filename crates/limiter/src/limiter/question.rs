@@ -19,10 +19,10 @@ pub(super) struct Question<'a, S> {
 impl<S> LimiterInner<S> {
     /// To be called before the store is asked about these charges.
     pub(super) fn question<'a>(&'a self, charges: &'a Charges<'a>) -> Question<'a, S> {
-        let changes = self.deny_cache.as_ref().map(|cache| cache.changes_of(charges));
-        let is_remembered = changes.is_some() || self.leases.is_some() && Leases::concern(charges);
+        let seen = self.deny_cache.as_ref().map(|cache| cache.changes_of(charges));
+        let is_remembered = seen.is_some() || self.leases.is_some() && Leases::concern(charges);
         let sent = is_remembered
-            .then(|| SentQuestion { at: self.fallback.clock.now(), changes: changes.unwrap_or_default() });
+            .then(|| SentQuestion { at: self.fallback.clock.now(), changes: seen.unwrap_or_default() });
         Question { limiter: self, charges, sent }
     }
 }
