@@ -280,6 +280,7 @@ async fn let_in_during_an_outage(policy: FailurePolicy) -> u32 {
     while tokio::time::Instant::now() < until {
         let turn = limiter.until_ready("worker", "work", 1, Wait::forever()).await.unwrap();
         let_in += u32::from(turn.allowed());
+        assert!(let_in < 100, "it is not limited at all");
         if !turn.allowed() {
             tokio::time::sleep(turn.retry_after()).await;
         }

@@ -119,7 +119,8 @@ async fn a_reservation_that_cannot_be_is_an_error_and_costs_nothing() {
     let limiter = limiter(model());
     let why = limiter.reserve("ann", "model", 1, Duration::from_millis(999)).await.unwrap_err();
     assert!(matches!(why, ReserveError::Asked(LimiterError::ReservationTtl(_))), "{why}");
-    let asked = async |key: &str, plan: &str, tokens: u64| match limiter.reserve(key, plan, tokens, TTL).await {
+    let asked = async |key: &str, plan: &str, tokens: u64| match limiter.reserve(key, plan, tokens, TTL).await
+    {
         Err(ReserveError::Asked(why)) => why,
         answer => panic!("{answer:?}"),
     };

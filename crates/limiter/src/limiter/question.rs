@@ -9,7 +9,7 @@ use crate::lease::Leases;
 /// A question on its way to the store. Every answer about a bucket corrects or removes what the deny cache has of it.
 ///
 /// If it is dropped without an answer, the store may have run it, and the cached levels of its buckets are removed.
-pub(super) struct Question<'a, S> {
+pub(super) struct StoreQuestion<'a, S> {
     limiter: &'a LimiterInner<S>,
     charges: &'a Charges<'a>,
     /// `None` if nothing is remembered of these buckets, or if the question has had its effect.
@@ -18,16 +18,16 @@ pub(super) struct Question<'a, S> {
 
 impl<S> LimiterInner<S> {
     /// To be called before the store is asked about these charges.
-    pub(super) fn question<'a>(&'a self, charges: &'a Charges<'a>) -> Question<'a, S> {
+    pub(super) fn question<'a>(&'a self, charges: &'a Charges<'a>) -> StoreQuestion<'a, S> {
         let seen = self.deny_cache.as_ref().map(|cache| cache.changes_of(charges));
         let is_remembered = seen.is_some() || self.leases.is_some() && Leases::concern(charges);
         let sent = is_remembered
             .then(|| SentQuestion { at: self.fallback.clock.now(), changes: seen.unwrap_or_default() });
-        Question { limiter: self, charges, sent }
+        StoreQuestion { limiter: self, charges, sent }
     }
 }
 
-impl<S> Question<'_, S> {
+impl<S> StoreQuestion<'_, S> {
     /// Learns from the answer to a question that spends if it is allowed.
     pub(super) fn answered(mut self, answer: Result<&Outcome, &StoreError>) {
         match answer {
@@ -72,7 +72,7 @@ impl<S> Question<'_, S> {
     }
 }
 
-impl<S> Drop for Question<'_, S> {
+impl<S> Drop for StoreQuestion<'_, S> {
     fn drop(&mut self) {
         if let Some(cache) = self.limiter.deny_cache.as_ref().filter(|_| self.sent.is_some()) {
             cache.forget(self.charges);
