@@ -1,37 +1,64 @@
 //! Limits how often an address may present a wrong credential.
 //!
-//! Each wrong credential costs one attempt, and attempts are refilled with time. While an address has none left, its
-//! credentials are not checked at all, because otherwise a correct guess would show. A wrong credential that is
-//! repeated costs nothing: a client with an old token repeats it, and an attacker does not.
+//! Each wrong credential costs one attempt, and attempts are refilled with time. A right credential passes even while its
+//! address has none left: tenants behind one address do not pay for the guesses of others there. That shows a guess that
+//! happens to be right, so it holds only for credentials that are too long to be found by trying. A shorter one is not
+//! checked until an attempt is refilled.
+//!
+//! A wrong credential that is repeated costs nothing: a client with an old token repeats it, and an attacker does not.
+//!
+//! Signatures cannot be guessed, but checking one costs more than the rest of a request. Forged tokens are therefore
+//! limited too, far less strictly, and tokens that were right before are checked in any case.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use foldhash::HashMap;
+use foldhash::{HashMap, quality};
 use parking_lot::Mutex;
 use spile_core::{Clock, SystemClock};
 
-/// How many wrong credentials an address may present at once.
-const BURST: u32 = 30;
-/// How long it takes until one more attempt is refilled.
-const INTERVAL: Duration = Duration::from_secs(2);
+/// How often an address may present a wrong secret.
+const GUESSES: Pace = Pace { burst: 30, interval: Duration::from_secs(2) };
+/// How often the signature of a forged token is checked for an address: a hundredth of a core at most.
+const FORGERIES: Pace = Pace { burst: 100, interval: Duration::from_millis(10) };
 /// How many wrong credentials of an address are remembered.
 const REMEMBERED: usize = 64;
 /// How many addresses each of the two generations holds. When the recent one is full, it replaces the older one.
 const MAX_ADDRESSES: usize = 16 * 1024;
+/// How many tokens that were right are remembered.
+const KNOWN_TOKENS: usize = 16 * 1024;
+
+/// Wrong credentials that an address may present at once, and the time until one more is refilled.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    burst: u32,
+    interval: Duration,
+}
 
 /// The wrong credentials of all addresses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GuessLimiter {
     clock: SystemClock,
     hashes: RandomState,
     addresses: Mutex<Addresses>,
     /// Until when at least one address has no attempts left, in milliseconds of the clock. Usually in the past, so that
     /// no lookup is needed.
-    closed_until: AtomicU64,
+    guesses_closed_until: AtomicU64,
+    /// The same for forged tokens.
+    forgeries_closed_until: AtomicU64,
+    known: OnceLock<KnownTokens>,
+}
+
+/// The hashes of tokens that were right, each at the place that it determines. A hash only entitles to a check, so that
+/// two tokens with the same one do no harm.
+#[derive(Debug)]
+struct KnownTokens {
+    hashes: quality::RandomState,
+    places: Box<[AtomicU64]>,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +70,9 @@ struct Addresses {
 #[derive(Debug, Default)]
 struct AddressGuesses {
     /// When all attempts will be refilled.
-    free_at: Duration,
+    guesses_free_at: Duration,
+    /// When all checks of forged tokens will be refilled.
+    forgeries_free_at: Duration,
     wrong: ArrayVec<u64, REMEMBERED>,
 }
 
@@ -59,22 +88,30 @@ impl TooManyGuesses {
     }
 }
 
-impl Default for GuessLimiter {
-    fn default() -> Self {
-        let (clock, hashes) = (SystemClock::new(), RandomState::new());
-        Self { clock, hashes, addresses: Mutex::default(), closed_until: AtomicU64::new(0) }
-    }
-}
-
 impl GuessLimiter {
-    /// Checks a credential of this address by `is_right`, unless the address has no attempts left.
+    /// Shorter secrets can be found by trying.
+    pub const STRONG_BYTES: usize = 16;
+
+    /// Checks a secret that came from this address. A wrong one is an error if the address has no attempts left. So is a
+    /// short one, right or wrong.
     pub fn check(
         &self,
         address: IpAddr,
         presented: &[u8],
         is_right: impl FnOnce() -> bool,
     ) -> Result<bool, TooManyGuesses> {
-        self.check_at(Duration::from_micros(self.clock.now().get()), address, presented, is_right)
+        self.check_at(self.now(), address, presented, is_right)
+    }
+
+    /// Checks a signed token that came from this address. It is an error if many forged ones came from there and this one
+    /// has not been right before.
+    pub fn check_signed(
+        &self,
+        address: IpAddr,
+        token: &[u8],
+        is_right: impl FnOnce() -> bool,
+    ) -> Result<bool, TooManyGuesses> {
+        self.check_signed_at(self.now(), address, token, is_right)
     }
 
     fn check_at(
@@ -85,18 +122,86 @@ impl GuessLimiter {
         is_right: impl FnOnce() -> bool,
     ) -> Result<bool, TooManyGuesses> {
         let address = block_of(address);
-        if now.as_millis() < self.closed_until.load(Ordering::Relaxed).into()
-            && let Some(wait) = self.addresses.lock().get(address).and_then(|guesser| guesser.closed_for(now))
-        {
-            return Err(TooManyGuesses(wait));
+        let refuse_if_closed = || {
+            let closed = |guesser: &AddressGuesses| GUESSES.closed_until(guesser.guesses_free_at);
+            self.refuse_if_closed(now, address, &self.guesses_closed_until, closed)
+        };
+        if presented.len() < Self::STRONG_BYTES {
+            refuse_if_closed()?;
         }
         if is_right() {
             return Ok(true);
         }
+        refuse_if_closed()?;
         let hash = self.hashes.hash_one(presented);
-        let closed_until = self.addresses.lock().entry(address).record_wrong(now, hash);
-        self.closed_until.fetch_max(closed_until.as_millis() as u64, Ordering::Relaxed);
+        let closed_until = self.addresses.lock().entry(address).record_guess(now, hash);
+        self.guesses_closed_until.fetch_max(closed_until.as_millis() as u64, Ordering::Relaxed);
         Ok(false)
+    }
+
+    fn check_signed_at(
+        &self,
+        now: Duration,
+        address: IpAddr,
+        token: &[u8],
+        is_right: impl FnOnce() -> bool,
+    ) -> Result<bool, TooManyGuesses> {
+        let address = block_of(address);
+        let known = self.known.get_or_init(KnownTokens::new);
+        let (hash, place) = known.find(token);
+        let is_known = place.load(Ordering::Relaxed) == hash;
+        if !is_known {
+            let closed = |guesser: &AddressGuesses| FORGERIES.closed_until(guesser.forgeries_free_at);
+            self.refuse_if_closed(now, address, &self.forgeries_closed_until, closed)?;
+        }
+        if is_right() {
+            if !is_known {
+                place.store(hash, Ordering::Relaxed);
+            }
+            return Ok(true);
+        }
+        let closed_until = self.addresses.lock().entry(address).record_forgery(now);
+        self.forgeries_closed_until.fetch_max(closed_until.as_millis() as u64, Ordering::Relaxed);
+        Ok(false)
+    }
+
+    /// Fails until `closed_until` of the address. `any_closed_until` is the latest one of all addresses.
+    fn refuse_if_closed(
+        &self,
+        now: Duration,
+        address: IpAddr,
+        any_closed_until: &AtomicU64,
+        closed_until: impl FnOnce(&AddressGuesses) -> Duration,
+    ) -> Result<(), TooManyGuesses> {
+        if now.as_millis() >= any_closed_until.load(Ordering::Relaxed).into() {
+            return Ok(());
+        }
+        let wait =
+            self.addresses.lock().get(address).map(closed_until).unwrap_or_default().saturating_sub(now);
+        if wait.is_zero() { Ok(()) } else { Err(TooManyGuesses(wait)) }
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.clock.now().get())
+    }
+}
+
+impl Pace {
+    /// Until when no attempt is left if all of them will be refilled at `free_at`.
+    fn closed_until(self, free_at: Duration) -> Duration {
+        free_at.saturating_sub(self.interval * (self.burst - 1))
+    }
+}
+
+impl KnownTokens {
+    fn new() -> Self {
+        let places = std::iter::repeat_with(AtomicU64::default).take(KNOWN_TOKENS).collect();
+        Self { hashes: quality::RandomState::default(), places }
+    }
+
+    fn find(&self, token: &[u8]) -> (u64, &AtomicU64) {
+        let hash = self.hashes.hash_one(token);
+        (hash, &self.places[hash as usize % KNOWN_TOKENS])
     }
 }
 
@@ -115,26 +220,22 @@ impl Addresses {
 }
 
 impl AddressGuesses {
-    /// How long the address has no attempts left. `None` if it has some.
-    fn closed_for(&self, now: Duration) -> Option<Duration> {
-        Some(self.closed_until().saturating_sub(now)).filter(|wait| !wait.is_zero())
-    }
-
-    /// When the next attempt is refilled.
-    fn closed_until(&self) -> Duration {
-        self.free_at.saturating_sub(INTERVAL * (BURST - 1))
-    }
-
-    /// Spends an attempt for a wrong credential. Returns until when no attempt is left.
-    fn record_wrong(&mut self, now: Duration, hash: u64) -> Duration {
+    /// Spends an attempt for a wrong secret. Returns until when no attempt is left.
+    fn record_guess(&mut self, now: Duration, hash: u64) -> Duration {
         if !self.wrong.contains(&hash) {
             if self.wrong.is_full() {
                 self.wrong.remove(0);
             }
             self.wrong.push(hash);
-            self.free_at = self.free_at.max(now) + INTERVAL;
+            self.guesses_free_at = self.guesses_free_at.max(now) + GUESSES.interval;
         }
-        self.closed_until()
+        GUESSES.closed_until(self.guesses_free_at)
+    }
+
+    /// Counts a forged token, also one that is repeated: each costs a check. Returns until when none is checked.
+    fn record_forgery(&mut self, now: Duration) -> Duration {
+        self.forgeries_free_at = self.forgeries_free_at.max(now) + FORGERIES.interval;
+        FORGERIES.closed_until(self.forgeries_free_at)
     }
 }
 
@@ -151,6 +252,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const BURST: usize = GUESSES.burst as usize;
 
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -158,19 +260,46 @@ mod tests {
 
     /// How many of these are looked at, out of wrong ones that are all different.
     fn looked_at(limiter: &GuessLimiter, now: Duration, address: &str, tries: std::ops::Range<u32>) -> usize {
-        let judged = tries.map(|n| limiter.check_at(now, ip(address), &n.to_be_bytes(), || false));
+        let guess = |n: u32| format!("a guess of some length: {n}");
+        let judged = tries.map(|n| limiter.check_at(now, ip(address), guess(n).as_bytes(), || false));
         judged.flatten().count()
     }
 
     #[test]
-    fn an_address_that_guesses_is_not_listened_to_until_places_come_back() {
+    fn an_address_that_guesses_has_a_few_attempts_until_more_are_refilled() {
         let limiter = GuessLimiter::default();
-        assert_eq!(looked_at(&limiter, SECOND, "192.0.2.1", 0..1000), BURST as usize);
-        let right = |now| limiter.check_at(now, ip("192.0.2.1"), b"right", || true);
-        assert_eq!(right(SECOND), Err(TooManyGuesses(INTERVAL)), "the right one would show itself");
-        assert_eq!(right(SECOND + INTERVAL), Ok(true));
-        assert_eq!(looked_at(&limiter, SECOND + INTERVAL, "192.0.2.1", 2000..3000), 1);
-        assert_eq!(looked_at(&limiter, 100 * SECOND, "192.0.2.1", 3000..4000), BURST as usize);
+        assert_eq!(looked_at(&limiter, SECOND, "192.0.2.1", 0..1000), BURST);
+        assert_eq!(looked_at(&limiter, SECOND + GUESSES.interval, "192.0.2.1", 2000..3000), 1);
+        assert_eq!(looked_at(&limiter, 100 * SECOND, "192.0.2.1", 3000..4000), BURST);
+    }
+
+    #[test]
+    fn a_right_secret_passes_whatever_others_at_its_address_guess() {
+        let limiter = GuessLimiter::default();
+        let right = |now, secret: &[u8]| limiter.check_at(now, ip("192.0.2.1"), secret, || true);
+        for second in 1..100 {
+            looked_at(&limiter, second * SECOND, "192.0.2.1", 1000 * second..1000 * second + 100);
+            assert_eq!(right(second * SECOND, b"a secret: sixteen"), Ok(true));
+        }
+        let now = 100 * SECOND;
+        looked_at(&limiter, now, "192.0.2.1", 0..100);
+        let refused = right(now, b"short").expect_err("it could be found by trying");
+        assert_eq!(right(now + refused.0, b"short"), Ok(true));
+    }
+
+    #[test]
+    fn forged_tokens_are_checked_so_often_and_known_ones_always() {
+        let limiter = GuessLimiter::default();
+        let check = |now, token: &str, is_right| {
+            limiter.check_signed_at(now, ip("192.0.2.1"), token.as_bytes(), || is_right)
+        };
+        assert_eq!(check(SECOND, "known", true), Ok(true));
+        let checked = (0..1000).filter(|_| check(SECOND, "forged", false).is_ok()).count();
+        assert_eq!(checked, FORGERIES.burst as usize, "one that is repeated costs a check, too");
+        assert_eq!(check(SECOND, "known", true), Ok(true));
+        assert_eq!(check(SECOND, "new", true), Err(TooManyGuesses(FORGERIES.interval)));
+        assert_eq!(check(SECOND + FORGERIES.interval, "new", true), Ok(true));
+        assert_eq!(looked_at(&limiter, SECOND, "192.0.2.1", 0..1000), BURST, "secrets are counted apart");
     }
 
     #[test]
@@ -178,14 +307,14 @@ mod tests {
         let limiter = GuessLimiter::default();
         looked_at(&limiter, SECOND, "192.0.2.1", 0..1000);
         assert_eq!(limiter.check_at(SECOND, ip("192.0.2.2"), b"right", || true), Ok(true));
-        assert_eq!(looked_at(&limiter, SECOND, "192.0.2.2", 0..1000), BURST as usize);
+        assert_eq!(looked_at(&limiter, SECOND, "192.0.2.2", 0..1000), BURST);
     }
 
     #[test]
     fn a_network_of_one_client_is_one_address() {
         let limiter = GuessLimiter::default();
         let each = (0..1000).map(|n| looked_at(&limiter, SECOND, &format!("2001:db8::{n:x}"), n..n + 1));
-        assert_eq!(each.sum::<usize>(), BURST as usize);
+        assert_eq!(each.sum::<usize>(), BURST);
         assert_eq!(looked_at(&limiter, SECOND, "2001:db8:0:1::", 0..1), 1);
         assert_eq!(looked_at(&limiter, SECOND, "::ffff:192.0.2.1", 0..20), 20);
         assert_eq!(
@@ -201,9 +330,9 @@ mod tests {
         let present = |now, old: usize| limiter.check_at(now, ip("192.0.2.1"), &old.to_be_bytes(), || false);
         // The first time each of them takes a place.
         for old in 0..REMEMBERED {
-            assert_eq!(present(INTERVAL * old as u32, old), Ok(false));
+            assert_eq!(present(GUESSES.interval * old as u32, old), Ok(false));
         }
-        let now = INTERVAL * REMEMBERED as u32;
+        let now = GUESSES.interval * REMEMBERED as u32;
         for n in 0..10_000 {
             assert_eq!(present(now, n % REMEMBERED), Ok(false));
         }

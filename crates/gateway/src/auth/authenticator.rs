@@ -27,7 +27,7 @@ pub(crate) struct Authenticator {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum AuthError {
     Invalid(&'static str),
-    /// The address has sent too many wrong keys, so this one was not checked.
+    /// The address has sent too many wrong credentials, and this one is not known to be right.
     TooManyGuesses,
 }
 
@@ -56,7 +56,7 @@ impl Authenticator {
         let Some(token) = bearer(headers)? else { return Ok(by_key.unwrap_or_default()) };
         // Upstreams rely on the gateway to check every token, even if an API key came with it.
         if let Some(jwt) = jwt.filter(|_| !has_tenants || by_key.is_some() || is_jwt(token)) {
-            let by_token = jwt.verify(token, clock.wall(), &self.policy)?;
+            let by_token = jwt.verify(token, attempt, clock.wall(), &self.policy)?;
             let tenant = by_key.and_then(|caller| caller.tenant).or(by_token.tenant);
             return Ok(Caller { tenant, ..by_token });
         }

@@ -11,7 +11,7 @@ use spile_core::{Key, KeyError, Micros};
 use spile_listener::{FileLoadError, WatchedFiles};
 use spile_policy::{CallerTenant, Policy};
 
-use super::authenticator::AuthError;
+use super::authenticator::{AuthAttempt, AuthError};
 use super::caller::Caller;
 
 /// Longer tokens are refused without being parsed.
@@ -101,8 +101,14 @@ impl JwtVerifier {
     }
 
     /// The caller that the token names, at `now`. The tenant's plan is looked up here, once per request.
-    pub(super) fn verify(&self, token: &str, now: Micros, policy: &Policy) -> Result<Caller, AuthError> {
-        let claims = self.signed_claims(token)?;
+    pub(super) fn verify(
+        &self,
+        token: &str,
+        attempt: AuthAttempt<'_>,
+        now: Micros,
+        policy: &Policy,
+    ) -> Result<Caller, AuthError> {
+        let claims = self.signed_claims(token, attempt)?;
         self.check_times(&claims, now)?;
         self.check_issuer_and_audience(&claims)?;
         let subject = claim(&claims, "sub").ok_or(AuthError::Invalid("the token names no subject"))?;
@@ -111,7 +117,7 @@ impl JwtVerifier {
         Ok(Caller { tenant: self.tenant(&claims, policy)?, principal, key_in_bearer: false })
     }
 
-    fn signed_claims(&self, token: &str) -> Result<Map<String, Value>, AuthError> {
+    fn signed_claims(&self, token: &str, attempt: AuthAttempt<'_>) -> Result<Map<String, Value>, AuthError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(AuthError::Invalid("the token is too long"));
         }
@@ -126,9 +132,19 @@ impl JwtVerifier {
             let same_id = header.kid.is_none() || key.id.is_none() || key.id == header.kid;
             key.algorithm == header.alg && same_id
         };
-        let claims = keys.iter().filter(fits).find_map(|key| {
-            jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &signature_only(key.algorithm)).ok()
-        });
+        let (mut fitting, mut claims) = (keys.iter().filter(fits).peekable(), None);
+        // Only a signature that would be checked counts against the address.
+        if fitting.peek().is_some() {
+            let is_signed = || {
+                claims = fitting.find_map(|key| {
+                    let only = signature_only(key.algorithm);
+                    jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &only).ok()
+                });
+                claims.is_some()
+            };
+            let checked = attempt.guesses.check_signed(attempt.address, token.as_bytes(), is_signed);
+            checked.map_err(|_| AuthError::TooManyGuesses)?;
+        }
         claims.map(|token| token.claims).ok_or(AuthError::Invalid("the token is not signed by a known key"))
     }
 
@@ -270,6 +286,7 @@ fn read_key_set(path: &Path, bytes: &[u8]) -> Result<Vec<TokenKey>, FileLoadErro
 #[cfg(test)]
 mod tests {
     use jsonwebtoken::{EncodingKey, Header};
+    use spile_listener::GuessLimiter;
     use spile_testkit::fuzz::fuzz;
 
     use super::*;
@@ -287,12 +304,18 @@ mod tests {
         (jwt, Policy::builder().build().expect("a policy"))
     }
 
+    /// Verifies a token of an address that has forged none.
+    fn verify(jwt: &JwtVerifier, token: &str, now: Micros, policy: &Policy) -> Result<Caller, AuthError> {
+        let attempt = AuthAttempt { address: [192, 0, 2, 1].into(), guesses: &GuessLimiter::default() };
+        jwt.verify(token, attempt, now, policy)
+    }
+
     #[test]
     fn fuzzed_tokens_are_accepted_in_the_one_spelling_that_was_signed() {
         let ((jwt, policy), key) = (verifier(), EncodingKey::from_secret(SECRET));
         fuzz("jwt", &["eyJhbGciOiJIUzI1NiJ9", "eyJhbGciOiJub25lIn0", ".", "=", "-", "_"], |bytes| {
             let Ok(token) = std::str::from_utf8(bytes) else { return Err(None::<AuthError>) };
-            let caller = jwt.verify(token, Micros::new(NOW_S * 1_000_000), &policy).map_err(Some)?;
+            let caller = verify(&jwt, token, Micros::new(NOW_S * 1_000_000), &policy).map_err(Some)?;
             let (signed, signature) = token.rsplit_once('.').expect("three parts");
             let expected = jsonwebtoken::crypto::sign(signed.as_bytes(), &key, Algorithm::HS256);
             assert_eq!(expected.as_deref().ok(), Some(signature), "{token}");
@@ -311,7 +334,7 @@ mod tests {
             };
             let token =
                 jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &key).expect("it is signed");
-            let caller = jwt.verify(&token, Micros::new(NOW_S * 1_000_000), &policy).map_err(Some)?;
+            let caller = verify(&jwt, &token, Micros::new(NOW_S * 1_000_000), &policy).map_err(Some)?;
             let number = |name: &str| claims.get(name).and_then(Value::as_f64);
             assert!(number("exp").is_some_and(|end| end + 60.0 > NOW_S as f64));
             assert!(

@@ -34,7 +34,7 @@ pub(crate) enum GatewayRefusal {
     TooManyFields,
     NoRoute,
     Unauthenticated(&'static str),
-    /// Too many wrong API keys came from this address.
+    /// Too many wrong credentials came from this address.
     TooManyGuesses,
     Forbidden(&'static str),
     /// The limiter denied the request. The response is the limiter's.
@@ -109,7 +109,7 @@ impl GatewayRefusal {
             Self::NoRoute => (StatusCode::NOT_FOUND, 12, "no route matches"),
             Self::Unauthenticated(why) => (StatusCode::UNAUTHORIZED, 16, why),
             Self::TooManyGuesses => {
-                (StatusCode::TOO_MANY_REQUESTS, 8, "too many wrong API keys came from this address")
+                (StatusCode::TOO_MANY_REQUESTS, 8, "too many wrong credentials came from this address")
             }
             Self::Forbidden(why) => (StatusCode::FORBIDDEN, 7, why),
             Self::BodyTooLarge => {

@@ -5,6 +5,7 @@ mod mask;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
+use spile_listener::GuessLimiter;
 use subtle::ConstantTimeEq;
 
 pub(crate) use self::mask::Masked;
@@ -19,7 +20,7 @@ pub(crate) struct Secret {
 
 impl Secret {
     /// Shorter ones can be guessed.
-    pub(crate) const STRONG_BYTES: usize = 16;
+    pub(crate) const STRONG_BYTES: usize = GuessLimiter::STRONG_BYTES;
 
     pub(crate) fn new(token: &str) -> Result<Self, NoSecret> {
         if token.is_empty() {

@@ -1,7 +1,7 @@
 //! Signed tokens: which caller they identify, and which are refused.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
@@ -225,6 +225,44 @@ async fn a_token_is_checked_whatever_else_comes_with_it() {
     }
     assert_eq!(backend.seen().len(), 1, "no token that was not checked reaches an upstream");
     assert_eq!(gateway.get("/", &[key, basic]).await.status, 200, "other schemes are the upstream's affair");
+}
+
+#[tokio::test]
+async fn forged_tokens_are_checked_at_a_bounded_rate_and_right_ones_pass() {
+    let (keys, clock, backend) = (Keys::new(), FakeClock::default(), Backend::friendly().await);
+    let jwt = JwtVerifier::from_file(keys.file("secret", SECRET), JwtKeyFile::Secret).unwrap();
+    let plans = [plan("free", 1_000_000, 1), plan("pro", 1_000_000, 1)];
+    let gateway = running(
+        Gateway::builder(limiter_on(&clock))
+            .clock(clock.clone())
+            .jwt(jwt)
+            .policy(policy(plans, [by_tenant_or_address("default")]))
+            .route(to(backend.upstream())),
+    )
+    .await;
+    let known = by_secret(&good(&clock));
+    let get = async |token: &str| gateway.get("/", &[("authorization", token)]).await.status.as_u16();
+    assert_eq!(get(&known).await, 200);
+    let key = EncodingKey::from_secret(b"another secret of 32 bytes or more");
+    let forge =
+        |number| signed(&Header::new(Algorithm::HS256), &with(good(&clock), "jti", &json!(number)), &key);
+    let (start, mut checked, mut refused) = (Instant::now(), 0, 0);
+    for number in 0..2_000 {
+        match get(&forge(number)).await {
+            401 => checked += 1,
+            status => {
+                assert_eq!(status, 429);
+                refused += 1;
+            }
+        }
+        if number % 100 == 0 {
+            assert_eq!(get(&known).await, 200, "one that was right before passes");
+        }
+    }
+    let most = 101 + start.elapsed().as_millis() / 10;
+    assert!(checked <= most, "{checked} of at most {most} signatures were checked, {refused} were not");
+    let new = by_secret(&with(good(&clock), "jti", &json!("new")));
+    until("a new token passes once forged ones cease", async || get(&new).await == 200).await;
 }
 
 #[tokio::test]
