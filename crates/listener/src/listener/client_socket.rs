@@ -7,9 +7,9 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::Shutdown;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -32,7 +32,7 @@ const SHORT_IS_LAST: bool = cfg!(any(target_os = "linux", target_os = "android")
 pub(crate) struct ClientSocket(Arc<TcpStream>);
 
 /// Tells when a client has hung up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct HangUp(Arc<TcpStream>);
 
 impl ClientSocket {
@@ -85,6 +85,17 @@ impl HangUp {
     pub async fn heard(&self) {
         // An error means that the runtime is shutting down, which ends the connection too.
         let _closed = self.0.ready(CLOSED).await;
+    }
+
+    /// Whether that has been reported. The runtime learns of it while a task waits or yields.
+    pub fn is_heard(&self) -> bool {
+        pin!(self.heard()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// Whether the client has reset the connection since this was last asked, as its system does if bytes arrive that no
+    /// program will read. A read does not report it if the client had closed its side before.
+    pub fn is_reset(&self) -> bool {
+        !matches!(self.0.take_error(), Ok(None))
     }
 }
 
@@ -176,11 +187,33 @@ mod tests {
             if reset {
                 client.set_zero_linger().expect("a socket");
             }
+            assert!(!hang_up.is_heard());
             drop(client);
             in_time(heard).await;
+            assert!(hang_up.is_heard());
             let mut rest = Vec::new();
             let read = in_time(socket.read_to_end(&mut rest)).await;
             assert_eq!((read.is_err(), &rest[..]), (reset, &b"hello"[..]));
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn bytes_that_a_client_did_not_wait_for_are_reported_behind_its_hang_up() {
+        for waits in [true, false] {
+            let (mut client, mut socket) = pair().await;
+            let hang_up = socket.hang_up();
+            if waits {
+                socket.write_all(b"reply").await.expect("room");
+                in_time(client.read_exact(&mut [0; 5])).await.expect("a reply");
+            }
+            drop(client);
+            in_time(hang_up.heard()).await;
+            if !waits {
+                socket.write_all(b"reply").await.expect("the client may only have closed its side");
+            }
+            assert_eq!(in_time(socket.read(&mut [0; 8])).await.expect("the end"), 0);
+            assert_eq!(hang_up.is_reset(), !waits);
         }
     }
 

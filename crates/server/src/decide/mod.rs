@@ -7,9 +7,11 @@ pub(crate) mod explanation;
 pub(crate) mod health;
 mod persistent_store;
 mod store;
+mod unanswered_permit;
 pub(crate) mod usage;
 
 pub(crate) use clock::Clocks;
 pub(crate) use decider::{Decider, InForce};
 pub(crate) use persistent_store::PersistentStore;
 pub(crate) use store::{Embedded, ServerStore, StoredBucket};
+pub(crate) use unanswered_permit::UnansweredPermit;

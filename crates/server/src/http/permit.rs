@@ -14,7 +14,7 @@ use super::check::{USUAL_BYTES, only_post, reply_with_fields};
 use super::json::{write_acquired, write_released, write_renewed};
 use super::problem::Problem;
 use super::reply::{HttpReply, reply};
-use crate::decide::Decider;
+use crate::decide::{Decider, UnansweredPermit};
 use crate::input::fault::Fault;
 use crate::input::permit_ticket::{PermitTicket, PresentedPermit};
 use crate::input::typed::{Object, TypedAcquire, TypedPermit, parse};
@@ -47,11 +47,13 @@ pub(crate) async fn acquire(
     // Lets the connection notice that its client has hung up: then this future is dropped, and no permit is taken.
     yield_now().await;
     let (decision, id) = decider.acquire(chain.as_ref(), &holder).await;
-    let unanswered = UnansweredPermit::new(decider, chain.as_ref(), id.as_ref());
-    yield_now().await;
-    unanswered.answer();
     let permit = id.as_ref().map(|id| PermitTicket::new(id, decision.degraded(), question).to_text());
     let hold = chain.as_ref().and_then(Chain::hold);
+    let unanswered = chain.zip(id).map(|(chain, id)| UnansweredPermit::new(decider, chain, id));
+    yield_now().await;
+    if let Some(unanswered) = unanswered {
+        unanswered.answer();
+    }
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
     write_acquired(&mut body, &decision, permit.as_deref().zip(hold));
     Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
@@ -96,34 +98,6 @@ pub(crate) async fn release(
     let mut body = Vec::with_capacity(USUAL_BYTES);
     write_released(&mut body, released);
     Ok(reply(StatusCode::OK, HeaderMap::new(), JSON, body))
-}
-
-/// A permit whose client may be gone. It is released if this is dropped before it is answered.
-struct UnansweredPermit<'a> {
-    decider: &'a Decider,
-    permit: Option<(&'a Chain, &'a PermitId)>,
-}
-
-impl<'a> UnansweredPermit<'a> {
-    fn new(decider: &'a Decider, chain: Option<&'a Chain>, id: Option<&'a PermitId>) -> Self {
-        Self { decider, permit: chain.zip(id) }
-    }
-
-    fn answer(mut self) {
-        self.permit = None;
-    }
-}
-
-impl Drop for UnansweredPermit<'_> {
-    fn drop(&mut self) {
-        if let Some((chain, id)) = self.permit.take() {
-            let (limiter, chain, id) = (self.decider.limiter().clone(), chain.clone(), id.clone());
-            tokio::spawn(async move {
-                // If the store does not answer, the permit ends with its hold time.
-                let _released = limiter.release_permit(&chain, &id).await;
-            });
-        }
-    }
 }
 
 async fn presented(decider: &Decider, request: &mut Request<ClientBody>) -> Result<PresentedPermit, Problem> {

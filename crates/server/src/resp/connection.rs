@@ -2,21 +2,24 @@
 //! long, or if a command takes too long to arrive.
 
 use std::future::poll_fn;
-use std::io::{self, ErrorKind::TimedOut};
+use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use spile_listener::{ClientIo, DrainWatcher, IdleTimer};
+use spile_listener::{ClientIo, DrainWatcher, HangUp, IdleTimer};
 use spile_resp::{CommandDecoder, Frame, ProtocolError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::session::{AfterReply, ClientSession};
+use super::session::{AfterReply, ClientSession, Replies};
+use crate::decide::UnansweredPermit;
 
 /// How long the connection stays open for the client to read the last reply.
 const LINGER: Duration = Duration::from_secs(1);
+/// How often it is looked whether a client that has hung up has reset the connection.
+const RESET_CHECK: Duration = Duration::from_millis(20);
 /// The most bytes of one read.
 const READ_BYTES: usize = 16 * 1024;
 /// Replies of this many bytes are sent before more commands are answered.
@@ -44,11 +47,13 @@ pub(super) struct ClientConnection<I> {
     decoder: CommandDecoder,
     /// Commands that have arrived completely and are not answered yet.
     frames: Vec<Frame>,
-    out: Vec<u8>,
+    out: Replies,
+    hang_up: HangUp,
 }
 
 impl<I: ClientIo> ClientConnection<I> {
     pub(super) fn new(stream: I, session: ClientSession, timeouts: ClientTimeouts) -> Self {
+        let hang_up = stream.hang_up();
         Self {
             stream,
             session,
@@ -56,7 +61,8 @@ impl<I: ClientIo> ClientConnection<I> {
             waiting: IdleTimer::after(timeouts.idle),
             decoder: CommandDecoder::default(),
             frames: Vec::new(),
-            out: Vec::new(),
+            out: Replies::default(),
+            hang_up,
         }
     }
 
@@ -67,23 +73,28 @@ impl<I: ClientIo> ClientConnection<I> {
             let is_between = !self.decoder.is_within_command();
             let reading = poll_fn(|cx| self.poll_read_in_time(cx));
             let read = if is_between {
-                let Some(read) = watcher.unless_draining(reading).await else { return Ok(()) };
+                let Some(read) = watcher.unless_draining(reading).await else {
+                    self.mark_delivered();
+                    return Ok(());
+                };
                 read
             } else {
                 reading.await
             };
             let read = match read {
-                Ok(0) => return Ok(()),
+                Ok(0) => return self.end(watcher, Ok(())).await,
                 Ok(_) => Ok(()),
-                Err(ReadError::Io(why)) => return Err(why),
+                Err(ReadError::Io(why)) => return self.end(watcher, Err(why)).await,
                 Err(ReadError::Protocol(why)) => Err(why),
             };
+            // The client is still there, and can read the replies.
+            self.mark_delivered();
             let arrived = !self.frames.is_empty();
             if self.answer().await? == AfterReply::Close {
                 return self.close().await;
             }
             if let Err(error) = read {
-                self.session.reject(error, &mut self.out);
+                self.session.reject(error, &mut self.out.bytes);
                 self.flush().await?;
                 return self.close().await;
             }
@@ -98,7 +109,9 @@ impl<I: ClientIo> ClientConnection<I> {
 
     fn poll_read_in_time(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, ReadError>> {
         match self.poll_read(cx) {
-            Poll::Pending => self.waiting.poll_expired(cx).map(|()| Err(ReadError::Io(TimedOut.into()))),
+            Poll::Pending => {
+                self.waiting.poll_expired(cx).map(|()| Err(ReadError::Io(ErrorKind::TimedOut.into())))
+            }
             read @ Poll::Ready(_) => read,
         }
     }
@@ -126,7 +139,7 @@ impl<I: ClientIo> ClientConnection<I> {
                 self.flush().await?;
                 return Ok(after);
             }
-            if self.out.len() >= FLUSH_BYTES {
+            if self.out.bytes.len() >= FLUSH_BYTES {
                 self.flush().await?;
             }
         }
@@ -135,9 +148,13 @@ impl<I: ClientIo> ClientConnection<I> {
     }
 
     async fn flush(&mut self) -> io::Result<()> {
-        if !self.out.is_empty() {
+        if !self.out.bytes.is_empty() {
+            if !self.out.permits.is_empty() && self.hang_up.is_heard() {
+                // Replies with permits that are about to be released would mislead a client that still reads.
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
             let mut write = pin!(async {
-                self.stream.write_all(&self.out).await?;
+                self.stream.write_all(&self.out.bytes).await?;
                 self.stream.flush().await
             });
             // Most replies are written at once, and need no timer.
@@ -145,22 +162,55 @@ impl<I: ClientIo> ClientConnection<I> {
                 Poll::Ready(written) => written?,
                 Poll::Pending => timeout(self.timeouts.unread, write).await??,
             }
-            self.out.clear();
-            self.out.shrink_to(FLUSH_BYTES);
+            self.out.bytes.clear();
+            self.out.bytes.shrink_to(FLUSH_BYTES);
         }
         Ok(())
+    }
+
+    /// Leaves the permits in replies that were sent to the client.
+    fn mark_delivered(&mut self) {
+        self.out.permits.drain(..).for_each(UnansweredPermit::answer);
+    }
+
+    /// Ends a connection of which no more can be read. The permits in its last replies are released if the client did not
+    /// read them: its system then resets the connection, at once or when they arrive.
+    async fn end(mut self, mut watcher: DrainWatcher, read: io::Result<()>) -> io::Result<()> {
+        if self.out.permits.is_empty() || is_reset(&read) {
+            return read;
+        }
+        let reset = async {
+            let _closed = self.stream.shutdown().await;
+            while !self.hang_up.is_reset() {
+                sleep(RESET_CHECK).await;
+            }
+        };
+        if !matches!(watcher.unless_draining(timeout(LINGER, reset)).await, Some(Ok(()))) {
+            self.mark_delivered();
+        }
+        read
     }
 
     /// Closes the connection so that the client gets the last reply: closing with unread bytes would send a reset.
     async fn close(mut self) -> io::Result<()> {
         let mut unread = [0; 1024];
         let leaving = async {
-            let shut = self.stream.shutdown().await;
-            while shut.is_ok() && self.stream.read(&mut unread).await.is_ok_and(|read| read > 0) {}
+            self.stream.shutdown().await?;
+            while self.stream.read(&mut unread).await? > 0 {}
+            io::Result::Ok(())
         };
-        let _gone_or_cut_off = timeout(LINGER, leaving).await;
+        let left = timeout(LINGER, leaving).await.unwrap_or(Ok(()));
+        if !is_reset(&left) && !self.hang_up.is_reset() {
+            self.mark_delivered();
+        }
         Ok(())
     }
+}
+
+/// Whether the connection ended before the client had read everything. One that it only closed, with or without the farewell
+/// of TLS, or that was idle for too long, did not.
+fn is_reset(read: &io::Result<()>) -> bool {
+    read.as_ref().is_err_and(|why| !matches!(why.kind(), ErrorKind::TimedOut | ErrorKind::UnexpectedEof))
 }
 
 /// Why no more commands can be read.

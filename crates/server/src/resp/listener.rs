@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use spile_listener::{AcceptedConnection, Bounds, ClientIo, GuessLimiter, ListenerProtocol};
 
 use super::connection::{ClientConnection, ClientTimeouts};
-use super::session::{AuthPeer, ClientSession};
+use super::session::{ClientSession, RespPeer};
 use crate::config::RespConfig;
 use crate::decide::Decider;
 use crate::observe::metrics::RpcMetrics;
@@ -47,7 +47,8 @@ impl ListenerProtocol for Resp {
         let AcceptedConnection { stream, origin, watcher, permit } = accepted;
         let shared = &*self.0;
         let id = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let peer = AuthPeer { address: origin.peer.ip(), guesses: Arc::clone(&shared.guesses) };
+        let (address, guesses) = (origin.peer.ip(), Arc::clone(&shared.guesses));
+        let peer = RespPeer { address, hang_up: stream.hang_up(), guesses };
         let session = ClientSession::new(peer, Arc::clone(&shared.decider), Arc::clone(&shared.metrics), id);
         let connection = ClientConnection::new(stream, session, shared.timeouts);
         // Only timeouts are counted. Other errors mean that the client is gone.

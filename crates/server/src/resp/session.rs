@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use spile_core::{Decision, PermitId, Reason};
-use spile_listener::GuessLimiter;
+use spile_listener::{GuessLimiter, HangUp};
 use spile_policy::Policy;
 use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
+use tokio::task::yield_now;
 
 use super::check::{self, Check, Verb};
 use super::command_table::{self, CommandInfo};
@@ -16,7 +17,7 @@ use super::permit::{self, Acquire, PermitVerb};
 use super::reply::{ProtocolVersion, RespReply};
 use super::throttle::Throttle;
 use super::transaction::Transaction;
-use crate::decide::Decider;
+use crate::decide::{Decider, UnansweredPermit};
 use crate::observe::metrics::{Answered, RpcMetrics};
 
 /// The Redis version that the listener imitates, for clients that check it.
@@ -59,18 +60,39 @@ pub(super) enum AfterReply {
     Close,
 }
 
-/// The address of the client, and the wrong passwords of each address.
+/// The client at the other end, and the wrong passwords of each address.
 #[derive(Clone)]
-pub(super) struct AuthPeer {
+pub(super) struct RespPeer {
     pub(super) address: IpAddr,
+    pub(super) hang_up: HangUp,
     pub(super) guesses: Arc<GuessLimiter>,
+}
+
+/// Replies that have not been sent, and the permits of replies that the client may not have read.
+#[derive(Default)]
+pub(super) struct Replies {
+    pub(super) bytes: Vec<u8>,
+    pub(super) permits: Vec<UnansweredPermit>,
+}
+
+/// The reply to a decision, how it is counted, and the permit that it contains.
+struct DecisionReply {
+    reply: RespReply,
+    answered: Answered,
+    permit: Option<UnansweredPermit>,
+}
+
+impl From<(RespReply, Answered)> for DecisionReply {
+    fn from((reply, answered): (RespReply, Answered)) -> Self {
+        Self { reply, answered, permit: None }
+    }
 }
 
 /// The state of one connection.
 pub(super) struct ClientSession {
     decider: Arc<Decider>,
     metrics: Arc<RpcMetrics>,
-    peer: AuthPeer,
+    peer: RespPeer,
     id: i64,
     protocol: ProtocolVersion,
     name: Vec<u8>,
@@ -81,9 +103,23 @@ pub(super) struct ClientSession {
     transaction: Option<Transaction>,
 }
 
+impl RespPeer {
+    /// Fails if the client has closed its side of the connection: it could be gone, so that it must hold no permit.
+    async fn refuse_if_gone(&self) -> Result<(), RespReply> {
+        // Lets the runtime notice.
+        yield_now().await;
+        if self.hang_up.is_heard() {
+            return Err(RespReply::error(
+                "GONE the client has closed its side of the connection: it holds no permit",
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl ClientSession {
     pub(super) const fn new(
-        peer: AuthPeer,
+        peer: RespPeer,
         decider: Arc<Decider>,
         metrics: Arc<RpcMetrics>,
         id: i64,
@@ -102,7 +138,7 @@ impl ClientSession {
     }
 
     /// Answers the first frame, or all decisions at the start of `frames`. Returns how many frames were answered.
-    pub(super) async fn answer(&mut self, frames: &[Frame], out: &mut Vec<u8>) -> (usize, AfterReply) {
+    pub(super) async fn answer(&mut self, frames: &[Frame], out: &mut Replies) -> (usize, AfterReply) {
         let batch = if self.is_authenticated() && self.transaction.is_none() {
             frames.iter().take(MAX_BATCH).map_while(decision_command_of_frame).count()
         } else {
@@ -115,7 +151,7 @@ impl ClientSession {
         }
         let Some(frame) = frames.first() else { return (0, AfterReply::Continue) };
         let (reply, then) = match frame {
-            Frame::Command(words) => self.command(words).await,
+            Frame::Command(words) => self.command(words, &mut out.permits).await,
             Frame::TooLarge => {
                 if let Some(transaction) = &mut self.transaction {
                     transaction.abort();
@@ -125,7 +161,7 @@ impl ClientSession {
         };
         let refused = matches!(reply, RespReply::Error(_));
         self.metrics.count(if refused { Answered::Refused } else { Answered::Other });
-        reply.write(self.protocol, out);
+        reply.write(self.protocol, &mut out.bytes);
         (1, then)
     }
 
@@ -136,7 +172,7 @@ impl ClientSession {
     }
 
     /// Makes all decisions concurrently, so that a remote store answers them in one round trip.
-    async fn ask_all(&self, frames: &[Frame], out: &mut Vec<u8>) {
+    async fn ask_all(&self, frames: &[Frame], out: &mut Replies) {
         let in_force = self.decider.in_force();
         let asked = frames.iter().filter_map(decision_command_of_frame);
         let in_bulk = frames.len() > 1;
@@ -146,9 +182,10 @@ impl ClientSession {
             (false, Some(only)) => vec![only.await],
             (_, first) => join_all(first.into_iter().chain(answers)).await,
         };
-        for (reply, answered) in replies {
+        for DecisionReply { reply, answered, permit } in replies {
             self.metrics.count(answered);
-            reply.write(self.protocol, out);
+            reply.write(self.protocol, &mut out.bytes);
+            out.permits.extend(permit);
         }
     }
 
@@ -159,19 +196,22 @@ impl ClientSession {
         arguments: &[Vec<u8>],
         policy: &Policy,
         in_bulk: bool,
-    ) -> (RespReply, Answered) {
+    ) -> DecisionReply {
         let decided = match command {
             DecisionCommand::Throttle => self.throttle(arguments, policy, in_bulk).await,
             // Boxed, because its future is large and is not needed for a throttle.
             DecisionCommand::Rule(verb) => Box::pin(self.check(verb, arguments, policy, in_bulk)).await,
-            DecisionCommand::Acquire => Box::pin(self.acquire(arguments, policy, in_bulk)).await,
+            DecisionCommand::Acquire => {
+                let acquired = Box::pin(self.acquire(arguments, policy, in_bulk)).await;
+                return acquired.unwrap_or_else(|wrong| (wrong, Answered::Refused).into());
+            }
             DecisionCommand::Permit(verb) => {
                 let answer = permit::answer(verb, arguments, &self.decider, policy, in_bulk);
                 let answer = Box::pin(self.metrics.traced("resp permit", answer)).await;
                 answer.map(|reply| (reply, Answered::Other))
             }
         };
-        decided.unwrap_or_else(|wrong| (wrong, Answered::Refused))
+        decided.unwrap_or_else(|wrong| (wrong, Answered::Refused)).into()
     }
 
     async fn throttle(
@@ -208,25 +248,39 @@ impl ClientSession {
         Ok((check::reply(&decided), answered(&decided.0)))
     }
 
+    /// Takes a permit, unless the client has hung up. If it hangs up before the permit is returned, the permit is
+    /// released.
     async fn acquire(
         &self,
         arguments: &[Vec<u8>],
         policy: &Policy,
         in_bulk: bool,
-    ) -> Result<(RespReply, Answered), RespReply> {
+    ) -> Result<DecisionReply, RespReply> {
         let address = self.peer.address.to_string();
         // A name of a client is longer than a holder's may be.
         let name = str::from_utf8(&self.name).ok().filter(|name| PermitId::check_holder(name).is_ok());
         let holder = name.filter(|name| !name.is_empty()).unwrap_or(&address);
         let asked = Acquire::parse(arguments, holder)?;
         let chain = asked.owed(policy)?;
+        if chain.as_ref().is_some_and(|chain| chain.first_permit().is_some()) {
+            self.peer.refuse_if_gone().await?;
+        }
         let acquired = asked.run(&self.decider, chain.as_ref(), in_bulk);
         let (decision, id) = self.metrics.traced("resp acquire", acquired).await;
-        Ok((asked.reply(chain.as_ref(), &decision, id.as_ref()), answered(&decision)))
+        let (reply, answered) = (asked.reply(chain.as_ref(), &decision, id.as_ref()), answered(&decision));
+        let permit = chain.zip(id).map(|(chain, id)| UnansweredPermit::new(&self.decider, chain, id));
+        if permit.is_some() {
+            self.peer.refuse_if_gone().await?;
+        }
+        Ok(DecisionReply { reply, answered, permit })
     }
 
     /// Answers a command that makes no decision, or queues one for its transaction.
-    async fn command(&mut self, words: &[Vec<u8>]) -> (RespReply, AfterReply) {
+    async fn command(
+        &mut self,
+        words: &[Vec<u8>],
+        permits: &mut Vec<UnansweredPermit>,
+    ) -> (RespReply, AfterReply) {
         let name = words.first().map(|name| name.to_ascii_lowercase()).unwrap_or_default();
         if !self.is_authenticated() {
             return self.reply(words);
@@ -237,7 +291,7 @@ impl ClientSession {
                 (RespReply::OK, AfterReply::Continue)
             }
             (b"multi", true) => (RespReply::error("ERR MULTI calls can not be nested"), AfterReply::Continue),
-            (b"exec", true) if words.len() == 1 => self.exec().await,
+            (b"exec", true) if words.len() == 1 => self.exec(permits).await,
             (b"discard", true) if words.len() == 1 => {
                 self.transaction = None;
                 (RespReply::OK, AfterReply::Continue)
@@ -274,7 +328,7 @@ impl ClientSession {
     }
 
     /// Runs the queued commands one after the other, and replies to all of them.
-    async fn exec(&mut self) -> (RespReply, AfterReply) {
+    async fn exec(&mut self, permits: &mut Vec<UnansweredPermit>) -> (RespReply, AfterReply) {
         let commands = self.transaction.take().and_then(Transaction::into_commands);
         let Some(commands) = commands else {
             return (
@@ -287,9 +341,10 @@ impl ClientSession {
         for words in &commands {
             replies.push(match decision_command_of(words) {
                 Some((command, arguments)) => {
-                    let (reply, answered) = self.ask(command, arguments, &policy, false).await;
-                    self.metrics.count(answered);
-                    reply
+                    let answer = self.ask(command, arguments, &policy, false).await;
+                    self.metrics.count(answer.answered);
+                    permits.extend(answer.permit);
+                    answer.reply
                 }
                 None => self.reply(words).0,
             });
@@ -371,7 +426,7 @@ impl ClientSession {
                  your configuration is correct?",
             );
         };
-        let AuthPeer { address, guesses } = &self.peer;
+        let RespPeer { address, guesses, .. } = &self.peer;
         match guesses.check(*address, password, || secret.is(password) && user == DEFAULT_USER) {
             Ok(true) => {
                 self.authenticated = true;

@@ -51,6 +51,11 @@ impl Client {
         String::from_utf8_lossy(&rest).into_owned()
     }
 
+    /// Waits until bytes have arrived, and reads none of them.
+    pub(crate) async fn until_readable(&self) {
+        timeout(PATIENCE, self.stream.readable()).await.expect("in time").expect("something arrives");
+    }
+
     /// Both directions, for tests that read and write at once.
     pub(crate) fn split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         self.stream.into_split()

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use spile_testkit::redis::RedisServer;
+use spile_testkit::wait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::client::{Client, command};
 use crate::doors::{House, Store};
@@ -20,6 +22,13 @@ plans = ["jobs"]
 id = "holder"
 match = { path = "/holder" }
 plans = ["jobs"]
+[plans.many]
+concurrency = 1000
+hold = "1h"
+[[rules]]
+id = "many"
+match = { path = "/many" }
+plans = ["many"]
 [[rules]]
 id = "plain"
 match = { path = "/plain" }
@@ -52,6 +61,10 @@ on_both_stores! {
     a_holder_is_called_as_it_says_or_as_its_connection,
     an_identity_and_a_rule_may_be_called_holder,
     what_is_wrong_is_an_error_and_costs_nothing,
+    a_client_that_hangs_up_holds_no_permit,
+    a_client_that_leaves_its_reply_unread_holds_no_permit,
+    a_client_that_reads_its_reply_and_hangs_up_holds_its_permit,
+    a_half_closed_client_is_given_a_permit_that_it_holds_or_none,
 }
 
 /// The value of a member of a reply.
@@ -208,6 +221,113 @@ async fn what_is_wrong_is_an_error_and_costs_nothing(house: House) {
     for name in ["spile.acquire", "spile.renew", "spile.release", "holder", "permit"] {
         assert!(documented.contains(name), "{name} in {documented}");
     }
+}
+
+const MANY: [&str; 3] = ["SPILE.ACQUIRE", "many", "user:1"];
+
+/// Ways to ask for permits: alone, pipelined, inline, in a transaction, and before a farewell.
+fn questions() -> [Vec<u8>; 5] {
+    let one = command(&MANY);
+    [
+        one.clone(),
+        one.repeat(5),
+        b"SPILE.ACQUIRE many user:1\r\n".to_vec(),
+        [command(&["MULTI"]), one.repeat(3), command(&["EXEC"])].concat(),
+        [one, command(&["QUIT"])].concat(),
+    ]
+}
+
+async fn until_all_are_free(house: &House) {
+    let mut witness = house.resp().await;
+    let free = async {
+        loop {
+            let seen = witness.ask(&["SPILE.PEEK", "many", "user:1"]).await;
+            if member(&seen, "remaining") == "1000" {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(wait::PATIENCE, free).await.expect("all places are free long before the hold time");
+}
+
+async fn a_client_that_hangs_up_holds_no_permit(house: House) {
+    for question in questions() {
+        for round in 0..100 {
+            let mut client = house.resp().await;
+            client.send(&question).await;
+            // Some leave before the server has read the question, others while it decides or replies.
+            for _ in 0..round % 8 {
+                tokio::task::yield_now().await;
+            }
+        }
+        until_all_are_free(&house).await;
+    }
+}
+
+async fn a_client_that_leaves_its_reply_unread_holds_no_permit(house: House) {
+    for question in questions() {
+        for _ in 0..20 {
+            let mut client = house.resp().await;
+            client.send(&question).await;
+            client.until_readable().await;
+        }
+        until_all_are_free(&house).await;
+    }
+}
+
+async fn a_client_that_reads_its_reply_and_hangs_up_holds_its_permit(house: House) {
+    let mut permits = Vec::new();
+    for _ in 0..10 {
+        permits.push(member(&house.resp().await.ask(&MANY).await, "permit"));
+    }
+    let mut quits = house.resp().await;
+    quits.send([command(&MANY), command(&["QUIT"])].concat()).await;
+    permits.push(member(&quits.reply().await, "permit"));
+    assert_eq!(quits.reply().await, "OK");
+    drop(quits);
+    // Longer than it takes to learn that a client did not read its reply.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    let mut other = house.resp().await;
+    for permit in &permits {
+        assert_eq!(member(&other.ask(&["SPILE.RENEW", permit]).await, "renewed"), "1");
+        assert_eq!(other.ask(&["SPILE.RELEASE", permit]).await, "[released, 1]");
+    }
+}
+
+async fn a_half_closed_client_is_given_a_permit_that_it_holds_or_none(house: House) {
+    let mut other = house.resp().await;
+    for question in questions() {
+        for round in 0..10 {
+            let mut client = house.resp().await;
+            client.send(&question).await;
+            for _ in 0..round {
+                tokio::task::yield_now().await;
+            }
+            let (mut reads, mut writes) = client.split();
+            writes.shutdown().await.expect("it is open");
+            let mut replies = String::new();
+            // A connection that is cut off has no permit, either.
+            let _all_or_reset = reads.read_to_string(&mut replies).await;
+            for permit in replies.split("$6\r\npermit\r\n").skip(1) {
+                let permit = permit.lines().nth(1).expect("its text follows its length");
+                assert_eq!(other.ask(&["SPILE.RELEASE", permit]).await, "[released, 1]", "{replies}");
+            }
+        }
+        until_all_are_free(&house).await;
+    }
+    let mut client = house.resp().await;
+    client
+        .send([command(&["SPILE.CHECK", "plain", "user:1"]), command(&MANY), command(&["PING"])].concat())
+        .await;
+    let (mut reads, mut writes) = client.split();
+    writes.shutdown().await.expect("it is open");
+    let mut replies = String::new();
+    reads.read_to_string(&mut replies).await.expect("it is answered");
+    assert!(
+        replies.contains("allowed") && replies.contains("-GONE ") && replies.ends_with("+PONG\r\n"),
+        "{replies}"
+    );
 }
 
 #[tokio::test]
