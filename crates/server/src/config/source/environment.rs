@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 
+use super::faults::Faults;
+use super::place::At;
 use super::tree::{Table, from_toml_value};
 use super::usual::UNMATCHED;
 
@@ -25,6 +27,10 @@ const SINGLE: [&str; 11] = [
     "SPILE_TLS_KEY_FILE",
 ];
 
+/// The table whose members have names of their own.
+const PLANS: &str = "plans";
+/// The lists at the top of a file.
+const LISTS: [&str; 4] = ["rules", "tenants", "routes", "webhooks"];
 /// The keys of a plan.
 const PLAN_KEYS: [&str; 9] =
     ["CAPACITY", "REFILL", "LEASE", "DEBT", "QUOTA", "PER", "ZONE", "ANCHOR", "LIMITS"];
@@ -111,44 +117,64 @@ pub(super) fn setting(steps: &[String], depth: usize, variables: &[(String, Stri
     candidates.max_by_key(|(is_set, shared, _)| (*is_set, *shared)).map(|(.., name)| name.clone())
 }
 
-/// Puts every variable that names a value in place of what the file says about it. `is_top` for those outside of tables:
-/// they decide which defaults hold.
-pub(super) fn overlay(table: &mut Table, variables: &[(String, String)], is_top: bool) {
+/// Puts every variable that names a value in place of what the file says about it. Adds a fault for an item that a list of
+/// the file does not have. `of_plans` selects the variables of plans: they may change those that are built in. All others
+/// are put in place before that, because the built-in rule has no index and depends on them.
+pub(super) fn overlay(
+    table: &mut Table,
+    variables: &[(String, String)],
+    of_plans: bool,
+    faults: &mut Faults,
+) {
     for (name, text) in variables {
-        if let Some(keys) = keys(name).filter(|keys| (keys.len() == 1) == is_top) {
-            put(table, &keys, text);
+        let Some(keys) = keys(name).filter(|keys| (keys[0] == PLANS) == of_plans) else { continue };
+        if LISTS.contains(&keys[0].as_str()) {
+            table.entry(keys[0].as_str()).or_insert_with(|| Value::Array(Vec::new()));
+        }
+        if let Err(MissingItem { list, index, length }) = put(table, &keys, text) {
+            let message =
+                format!("`{list}` has no item {index}: the length of the list in the file is {length}");
+            let fix = match length {
+                0 => "add the item to the file".to_owned(),
+                _ => format!("an index from 0 to {}", length - 1),
+            };
+            faults.add(&At::variable(name), message, fix);
         }
     }
 }
 
-fn put(table: &mut Table, path: &[String], text: &str) {
-    if let Some((first, rest)) = path.split_first() {
-        put_into(
-            table.entry(first.as_str()).or_insert_with(|| Value::Object(Table::new())),
-            rest,
-            first,
-            text,
-        );
-    }
+/// An item that a list does not have.
+struct MissingItem {
+    list: String,
+    index: String,
+    length: usize,
 }
 
-fn put_into(value: &mut Value, rest: &[String], key: &str, text: &str) {
+fn put(table: &mut Table, path: &[String], text: &str) -> Result<(), MissingItem> {
+    let Some((first, rest)) = path.split_first() else { return Ok(()) };
+    let value = table.entry(first.as_str()).or_insert_with(|| Value::Object(Table::new()));
+    put_into(value, rest, first, text)
+}
+
+fn put_into(value: &mut Value, rest: &[String], key: &str, text: &str) -> Result<(), MissingItem> {
     match (rest, &mut *value) {
         ([], _) => *value = raw(key, text),
-        (_, Value::Object(inner)) => put(inner, rest, text),
-        ([index, deeper @ ..], Value::Array(items))
-            if index.parse().is_ok_and(|at: usize| at < items.len()) =>
-        {
-            let at: usize = index.parse().unwrap_or_default();
-            put_into(&mut items[at], deeper, key, text);
+        (_, Value::Object(inner)) => return put(inner, rest, text),
+        ([index, deeper @ ..], Value::Array(items)) => {
+            let length = items.len();
+            return match index.parse().ok().and_then(|at: usize| items.get_mut(at)) {
+                Some(item) => put_into(item, deeper, key, text),
+                None => Err(MissingItem { list: key.to_owned(), index: index.clone(), length }),
+            };
         }
         // The value has no parts: the reader finds a table in its place and says so.
         (_, other) => {
             let mut inner = Table::new();
-            put(&mut inner, rest, text);
+            put(&mut inner, rest, text)?;
             *other = Value::Object(inner);
         }
     }
+    Ok(())
 }
 
 /// The text, unless it is a list under a key that takes both a text and a list.

@@ -128,9 +128,9 @@ impl<'r> Tables<'r> {
     /// The text, overridden by these environment variables.
     pub(super) fn parse(text: &str, variables: &'r [(String, String)], faults: &'r mut Faults) -> Self {
         let mut table = pieces::parse(text, faults);
-        environment::overlay(&mut table, variables, true);
+        environment::overlay(&mut table, variables, false, faults);
         usual::complete(&mut table);
-        environment::overlay(&mut table, variables, false);
+        environment::overlay(&mut table, variables, true, faults);
         for key in table.keys().filter(|key| !KEYS.split(", ").any(|known| known == *key)) {
             let guess = did_you_mean(key, KEYS.split(", "));
             let message = format!("the file has no key `{key}`");

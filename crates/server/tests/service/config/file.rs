@@ -58,7 +58,8 @@ fn a_wrong_number_of_a_variable_is_told_with_the_variable_the_value_and_what_is_
             "this takes a whole number of tokens",
         ),
     ] {
-        let why = parse("", &[(name, value)]).expect_err("it is wrong");
+        let file = "[[rules]]\nid = \"a\"\nplans = [\"free\"]\n";
+        let why = parse(file, &[(name, value)]).expect_err("it is wrong");
         let line = format!("error: {message}\n --> environment variable {name}: ");
         assert!(why.contains(&line) && why.contains(fix), "{line} in {why}");
     }
@@ -68,7 +69,7 @@ fn a_wrong_number_of_a_variable_is_told_with_the_variable_the_value_and_what_is_
 
 #[test]
 fn a_file_with_every_table_works() {
-    let shown = shown(EVERYTHING, &[]);
+    let shown = shown(EVERYTHING, &[("SPILE_ADMIN_TOKEN", "is in no file here")]);
     for line in [
         "grpc = \"127.0.0.1:8083\"",
         "resp = \"127.0.0.1:6380\"",
@@ -100,13 +101,61 @@ fn what_is_shown_is_a_file_that_shows_the_same() {
     let settings = |shown: &str| -> Vec<String> {
         shown.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     };
-    let once = shown(EVERYTHING, &[]);
-    assert_eq!(settings(&shown(&once, &[])), settings(&once));
+    let once = shown(EVERYTHING, &[("SPILE_ADMIN_TOKEN", "is in no file here")]);
+    assert_eq!(settings(&shown(&once, &[("SPILE_ADMIN_TOKEN", "is in no file here")])), settings(&once));
 }
 
 #[test]
 fn the_starter_says_what_holds_without_it() {
     assert_eq!(shown(STARTER, &[]), shown("", &[]));
+}
+
+#[test]
+fn a_variable_for_an_item_that_the_file_does_not_have_is_an_error() {
+    let lists = "[plans.gold]\nlimits = [{ name = \"a\", capacity = 1, refill = \"1/s\" }]\n\
+         [[rules]]\nid = \"a\"\nplans = [\"gold\"]\nkey = [\"ip\"]\n\
+         [[tenants]]\nid = \"acme\"\nplan = \"gold\"\n\
+         [[routes]]\npath = \"/\"\nupstream = [\"http://127.0.0.1:9\"]\nlimits = [{ id = \"b\", plans = [\"gold\"] }]\n";
+    let defaults = "[plans.gold]\ncapacity = 1\nrefill = \"1/s\"\n";
+    for (file, name, said) in [
+        (lists, "SPILE_RULES__1__MODE", "`rules` has no item 1: the length of the list in the file is 1"),
+        (lists, "SPILE_RULES__01X__MODE", "`rules` has no item 01x: the length of the list in the file is 1"),
+        (lists, "SPILE_RULES__-1__MODE", "`rules` has no item -1: the length of the list in the file is 1"),
+        (lists, "SPILE_RULES__0__KEY__1", "`key` has no item 1: the length of the list in the file is 1"),
+        (lists, "SPILE_TENANTS__7__PLAN", "`tenants` has no item 7: the length of the list in the file is 1"),
+        (lists, "SPILE_ROUTES__1__PATH", "`routes` has no item 1: the length of the list in the file is 1"),
+        (
+            lists,
+            "SPILE_ROUTES__0__UPSTREAM__1",
+            "`upstream` has no item 1: the length of the list in the file is 1",
+        ),
+        (
+            lists,
+            "SPILE_ROUTES__0__LIMITS__1__COST",
+            "`limits` has no item 1: the length of the list in the file is 1",
+        ),
+        (
+            lists,
+            "SPILE_PLANS__GOLD__LIMITS__1__CAPACITY",
+            "`limits` has no item 1: the length of the list in the file is 1",
+        ),
+        (defaults, "SPILE_RULES__0__MODE", "`rules` has no item 0: the length of the list in the file is 0"),
+        (defaults, "SPILE_RULES__0", "`rules` has no item 0: the length of the list in the file is 0"),
+        (
+            defaults,
+            "SPILE_WEBHOOKS__0__URL",
+            "`webhooks` has no item 0: the length of the list in the file is 0",
+        ),
+    ] {
+        let why = parse(file, &[(name, "shadow")]).expect_err("it is wrong");
+        assert!(why.contains(&format!("error: {said}\n --> environment variable {name}: ")), "{name}: {why}");
+    }
+    for (name, value) in [("SPILE_RULES__0__MODE", "shadow"), ("SPILE_PLANS__GOLD__LIMITS__0__CAPACITY", "2")]
+    {
+        assert_eq!(parse(lists, &[(name, value)]).err(), None, "{name}");
+    }
+    let named = [("SPILE_PLANS__RULES__CAPACITY", "5"), ("SPILE_PLANS__RULES__REFILL", "1/s")];
+    assert_eq!(parse(defaults, &named).err(), None, "a plan may have the name of a list");
 }
 
 #[test]
