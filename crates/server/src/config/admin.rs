@@ -56,11 +56,13 @@ impl AdminConfig {
 
 /// An admin listener that strangers could use: it is reached from other machines, and asks for no token.
 #[derive(Debug, thiserror::Error)]
-#[error("admin would listen on {address}, beyond this machine, without a token: {fix}")]
+#[error("admin would listen on {address}, beyond this machine, without a token: {TOKEN_HINT}")]
 pub struct OpenAdmin {
     address: SocketAddr,
-    fix: String,
 }
+
+/// How an admin API gets a token.
+pub(super) const TOKEN_HINT: &str = "set SPILE_ADMIN_TOKEN or admin.token_file";
 
 impl Config {
     /// The file that keeps changes over a restart: beside the buckets, unless it is named. `None` if the registry is in Redis
@@ -78,9 +80,7 @@ impl Config {
     /// Refuses to go without a token while the admin listener is at this address, unless only this machine reaches it.
     pub(crate) fn refuse_open_admin(&self, address: SocketAddr) -> Result<(), OpenAdmin> {
         match &self.admin.token {
-            None if !address.ip().to_canonical().is_loopback() => {
-                Err(OpenAdmin { address, fix: self.token_hint() })
-            }
+            None if !address.ip().to_canonical().is_loopback() => Err(OpenAdmin { address }),
             _ => Ok(()),
         }
     }

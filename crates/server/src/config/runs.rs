@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use super::admin::TOKEN_HINT;
 use super::source::{At, Faults};
 use super::{Config, ConfigError, Listen};
 
@@ -45,7 +46,7 @@ impl Config {
             let message = format!(
                 "`listen.admin` is {address}, which other machines reach, and the admin API has no token"
             );
-            faults.add(&admin.at(&listen), message, self.token_hint());
+            faults.add(&admin.at(&listen), message, TOKEN_HINT);
         }
         if !self.routes.is_empty() && self.listen.gateway.or(running.and_then(|on| on.gateway)).is_none() {
             let fix = "add `gateway = \"127.0.0.1:8000\"` to `[listen]`, or start with `--gateway`";
@@ -53,14 +54,6 @@ impl Config {
             faults.add(&At::FILE.key("routes").item(0), message, fix);
         }
         if faults.is_empty() { Ok(()) } else { Err(faults.into_error(&self.origin)) }
-    }
-
-    /// How an admin API gets a token.
-    pub(super) fn token_hint(&self) -> String {
-        match &self.admin.token_file {
-            Some(path) => format!("there is none in {}", path.display()),
-            None => "set SPILE_ADMIN_TOKEN or admin.token_file".to_owned(),
-        }
     }
 
     fn listeners(&self) -> Vec<ListenerAddress> {

@@ -1,6 +1,5 @@
 //! Secrets that the environment or files hold.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use super::source::{At, Faults};
@@ -24,16 +23,14 @@ pub(super) fn find(
     Secret::new(&text).map_err(wrong).ok()
 }
 
-/// What the file holds, without blanks around it.
-///
-/// A token may be missing: the admin API then stays closed. Without a password a listener would be open to every client.
+/// What the file holds, without blanks around it. A file that is missing is a fault: what the secret guards would be open
+/// without it.
 pub(super) fn read(what: &str, path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<String> {
     match std::fs::read_to_string(path) {
         Ok(text) => Some(text.trim().to_owned()),
-        Err(why) if why.kind() == ErrorKind::NotFound && what == "token" => None,
         Err(why) => {
-            let fix = format!("a file that holds the {what}");
-            faults.add(at, format_args!("the {what} cannot be read: {why}"), fix);
+            let (fix, path) = (format!("a file that holds the {what}"), path.display());
+            faults.add(at, format_args!("the {what} cannot be read from {path}: {why}"), fix);
             None
         }
     }

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::support::Process;
 
 const PASSWORD: &str = "hunter2";
+const WITH_TOKEN: &str = "[admin]\ntoken_file = \"admin.token\"\n";
 
 fn explained(text: &str, variables: &[(&str, &str)]) -> String {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -105,7 +106,7 @@ fn a_configuration_is_shown_without_its_secrets() {
         "[[routes]]\npath = \"/\"\nupstream = \"http://127.0.0.1:9\"\nrequest_headers = { set = { Authorization = \"Basic hunter2\" } }\n\
          [observe]\notlp = \"http://127.0.0.1:9\"\notlp_headers = { x-team = \"hunter2\", \"x.b\" = \"hunter2\" }\n\
          otlp_attributes = { \"service.name\" = \"edge\" }\n\
-         [[webhooks]]\nurl = \"https://h.example/x?token=hunter2\"\nsecret_file = \"token\"\n",
+         [[webhooks]]\nurl = \"https://h.example/x?token=hunter2\"\nsecret_file = \"admin.token\"\n",
     );
     let path = home.at("spile.toml");
     let output = Process::run(&["config", "show", "--config", path.to_str().expect("its name is text")]);
@@ -163,7 +164,7 @@ impl Home {
     fn new(text: &str) -> Self {
         let home = Self(tempfile::tempdir().expect("a folder"));
         home.write("spile.toml", text);
-        home.write("token", Process::TOKEN);
+        home.write("admin.token", Process::TOKEN);
         home
     }
 
@@ -191,9 +192,12 @@ fn refusals(spile: &Process) -> f64 {
 
 #[test]
 fn a_refused_reload_tells_no_secret_to_log_dashboard_and_operators() {
-    let home = Home::new("[admin]\ntoken_file = \"token\"\n");
+    let home = Home::new("[admin]\ntoken_file = \"admin.token\"\n");
     let spile = home.serve("127.0.0.1:0");
-    home.write("spile.toml", "[admin]\ntoken_file = \"token\"\n[store]\nurl = \"reds://:hunter2@h:6379\"\n");
+    home.write(
+        "spile.toml",
+        "[admin]\ntoken_file = \"admin.token\"\n[store]\nurl = \"reds://:hunter2@h:6379\"\n",
+    );
     wait::until_true("a refusal", || refusals(&spile) > 0.5);
     spile.until_logged("`reds:` names no store");
     let told = ["/dashboard/snapshot", "/admin/v1/store"].map(|path| spile.ask("admin", "GET", path, ""));
@@ -202,54 +206,64 @@ fn a_refused_reload_tells_no_secret_to_log_dashboard_and_operators() {
     }
     let gauge = || spile.metric("ratelimit_config_refused{source=\"file\"}");
     assert_eq!(gauge(), Some(1.0), "it stays for as long as the file is refused");
-    home.write("spile.toml", "[admin]\ntoken_file = \"token\"\n");
+    home.write("spile.toml", "[admin]\ntoken_file = \"admin.token\"\n");
     wait::until_true("the file is well again", || gauge() == Some(0.0));
 }
 
 #[test]
-fn an_admin_listener_for_other_machines_never_loses_its_token() {
-    let home = Home::new("[admin]\ntoken_file = \"token\"\n");
-    let spile = home.serve("0.0.0.0:0");
-    let closed = || {
-        let answer = spile.ask_with("admin", "GET", "/dashboard/snapshot", &[], "");
-        assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
-    };
-    closed();
-    let mut refused = 0.0;
-    for (name, text) in [
-        ("token", None),
-        ("token", Some("")),
-        ("token", Some(" \n")),
-        ("spile.toml", Some("[admin]\ntoken_file = \"elsewhere\"\n")),
-        ("spile.toml", Some("")),
-    ] {
-        match text {
-            Some(text) => home.write(name, text),
-            None => fs::remove_file(home.at(name)).expect("the folder is ours"),
-        }
-        spile.send(Signal::HUP);
-        wait::until_true("the reload is refused", || refusals(&spile) > refused + 0.5);
-        refused = refusals(&spile);
+fn an_admin_listener_never_loses_its_token() {
+    for address in ["127.0.0.1:0", "0.0.0.0:0"] {
+        let home = Home::new(WITH_TOKEN);
+        let spile = home.serve(address);
+        let closed = || {
+            for path in ["/dashboard/snapshot", "/dashboard/buckets", "/admin/v1/plans"] {
+                let answer = spile.ask_with("admin", "GET", path, &[], "");
+                assert!(answer.starts_with("HTTP/1.1 401"), "{address} {path}: {answer}");
+            }
+        };
         closed();
-        home.write("spile.toml", "[admin]\ntoken_file = \"token\"\n");
-        home.write("token", Process::TOKEN);
+        let mut refused = 0.0;
+        for (name, text) in [
+            ("admin.token", None),
+            ("admin.token", Some("")),
+            ("admin.token", Some(" \n")),
+            ("spile.toml", Some("[admin]\ntoken_file = \"elsewhere.token\"\n")),
+            ("spile.toml", Some("")),
+        ] {
+            match text {
+                Some(text) => home.write(name, text),
+                None => fs::remove_file(home.at(name)).expect("the folder is ours"),
+            }
+            spile.send(Signal::HUP);
+            wait::until_true("the reload is refused", || refusals(&spile) > refused + 0.5);
+            refused = refusals(&spile);
+            closed();
+            home.write("spile.toml", WITH_TOKEN);
+            home.write("admin.token", Process::TOKEN);
+        }
+        let missing = home.at("admin.token");
+        spile.until_logged(&format!("the token cannot be read from {}", missing.display()));
+        spile.until_logged("elsewhere.token");
     }
-    spile.until_logged("beyond this machine, without a token: there is none in token");
 }
 
 #[test]
-fn a_server_does_not_start_for_other_machines_without_a_token() {
-    let home = Home::new("[admin]\ntoken_file = \"token\"\n");
+fn a_server_does_not_start_without_the_token_that_its_file_should_hold() {
+    let home = Home::new(WITH_TOKEN);
     let path = home.at("spile.toml");
     let path = path.to_str().expect("the folder's name is text");
     for token in [None, Some(""), Some("\n")] {
         match token {
-            Some(token) => home.write("token", token),
-            None => fs::remove_file(home.at("token")).expect("the folder is ours"),
+            Some(token) => home.write("admin.token", token),
+            None => fs::remove_file(home.at("admin.token")).expect("the folder is ours"),
         }
-        let output =
-            Process::run(&["serve", "--config", path, "--http", "127.0.0.1:0", "--admin", "0.0.0.0:0"]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("token"), "{said}");
+        for address in ["127.0.0.1:0", "0.0.0.0:0"] {
+            for command in [&["serve"][..], &["config", "check"]] {
+                let flags = ["--config", path, "--http", "127.0.0.1:0", "--admin", address];
+                let output = Process::run(&[command, &flags[..]].concat());
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(!output.status.success() && said.contains("admin.token"), "{command:?}: {said}");
+            }
+        }
     }
 }
