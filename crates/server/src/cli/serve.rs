@@ -15,8 +15,7 @@ use crate::config::{self, Config, Flags, LoadError, LogFormat, LogLevel, StoreUr
 use crate::control::watcher;
 use crate::observe::log;
 use crate::secret::Secret;
-use crate::serve::Listeners;
-use crate::serve::Server;
+use crate::serve::{ConnectionShares, Listeners, Server, raise_limit};
 
 /// Random bytes in a token that is made.
 const TOKEN_BYTES: usize = 32;
@@ -108,19 +107,22 @@ impl ServeArgs {
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    if let (Some(path), None) = (&config.admin.token_file, &config.admin.token) {
-        tracing::warn!("there is no token in {}: the admin API stays closed", path.display());
+    raise_limit();
+    if let Some(warning) = ConnectionShares::of(config).warning() {
+        tracing::warn!(target: "spile::serve", "{warning}");
     }
     if config.admin.token.as_ref().is_some_and(Secret::is_guessable) {
         let strong = Secret::STRONG_BYTES;
         tracing::warn!(
-            "the admin token has fewer than {strong} bytes and can be guessed: `openssl rand -hex 32` makes one"
+            "the admin token has fewer than {strong} bytes and can be guessed, so it is not checked while an address \
+             presents wrong ones: `openssl rand -hex 32` makes a longer one"
         );
     }
     if config.resp.password.as_ref().is_some_and(Secret::is_guessable) {
         let strong = Secret::STRONG_BYTES;
         tracing::warn!(
-            "the RESP password has fewer than {strong} bytes and can be guessed: `openssl rand -hex 32` makes one"
+            "the RESP password has fewer than {strong} bytes and can be guessed, so it is not checked while an address \
+             presents wrong ones: `openssl rand -hex 32` makes a longer one"
         );
     }
     let shutdown = termination()?;
@@ -140,9 +142,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 /// A token for this run alone, if none is configured and only this machine reaches the admin listener. It is made where a
 /// person reads the banner: in a file or at a collector of logs a secret would stay.
 fn one_time_token(config: &Config) -> Result<Option<String>, getrandom::Error> {
-    let is_configured = config.admin.token.is_some() || config.admin.token_file.is_some();
     let is_local = config.listen.admin.ip().to_canonical().is_loopback();
-    if is_configured || !is_local || log::is_json() || !io::stdout().is_terminal() {
+    if config.admin.token.is_some() || !is_local || log::is_json() || !io::stdout().is_terminal() {
         return Ok(None);
     }
     let mut bytes = [0; TOKEN_BYTES];

@@ -23,9 +23,10 @@ pub(crate) struct GatewayHandle {
 }
 
 impl GatewayHandle {
-    /// The gateway of the configuration. `None` if it has no `gateway` listener.
+    /// The gateway of the configuration, with this many connections at most. `None` if it has no `gateway` listener.
     pub(crate) fn new(
         config: &Config,
+        connections: usize,
         decider: &Decider,
         clock: Arc<dyn Clock>,
         telemetry: &Telemetry,
@@ -35,10 +36,9 @@ impl GatewayHandle {
             return Ok(None);
         }
         let settings = telemetry.register(|| settings(config, decider.policy()))?;
-        let mut builder = Gateway::builder(decider.limiter())
-            .clock(clock)
-            .bounds(config.gateway.bounds.clone())
-            .settings(settings);
+        let mut bounds = config.gateway.bounds.clone();
+        bounds.connections = connections;
+        let mut builder = Gateway::builder(decider.limiter()).clock(clock).bounds(bounds).settings(settings);
         if let Some(tracer) = tracer {
             builder = builder.tracer(tracer.clone());
         }

@@ -18,7 +18,7 @@ use crate::http::Api;
 use crate::observe::metrics::Telemetry;
 use crate::observe::traced::Traced;
 use crate::resp::Resp;
-use crate::serve::Listeners;
+use crate::serve::{ConnectionShares, Listeners};
 
 /// How long the admin listener drains: probes and scrapers may see the end of the server.
 const ADMIN_DRAIN: Duration = Duration::from_secs(2);
@@ -63,18 +63,20 @@ struct OpenConnections {
 }
 
 impl ListenerSet {
-    pub(crate) fn new(config: &Config, telemetry: &Telemetry) -> Self {
+    pub(crate) fn new(config: &Config, shares: &ConnectionShares, telemetry: &Telemetry) -> Self {
         let bounds = &config.listen.bounds;
-        let listener = |name, bounds: &Bounds, tls: &Option<TlsConfig>| {
-            telemetry.register(|| Listener::new(name, bounds)).tls(tls.as_ref().map(|tls| tls.tls.clone()))
+        let listener = |name, bounds: &Bounds, connections, tls: &Option<TlsConfig>| {
+            let mut bounds = bounds.clone();
+            bounds.connections = connections;
+            telemetry.register(|| Listener::new(name, &bounds)).tls(tls.as_ref().map(|tls| tls.tls.clone()))
         };
         let mut last = bounds.clone();
         last.drain = last.drain.min(ADMIN_DRAIN);
         Self {
-            http: listener("http", bounds, &config.http_tls),
-            admin: listener("admin", &last, &config.admin.tls),
-            grpc: listener("grpc", bounds, &config.grpc.tls),
-            resp: listener("resp", bounds, &config.resp.tls),
+            http: listener("http", bounds, shares.http, &config.http_tls),
+            admin: listener("admin", &last, shares.admin, &config.admin.tls),
+            grpc: listener("grpc", bounds, shares.grpc, &config.grpc.tls),
+            resp: listener("resp", bounds, shares.resp, &config.resp.tls),
         }
     }
 

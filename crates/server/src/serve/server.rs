@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
 
+use super::descriptors::ConnectionShares;
 use super::listener_set::{Handlers, ListenerSet};
 use crate::admin::{Admin, AdminState, Readiness, TokenGuard};
 use crate::config::Config;
@@ -86,7 +87,10 @@ impl Server {
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
         let otlp = config.observe.collector.clone();
         let (tracer, exporting) = otlp.map(|otlp| otlp.start(telemetry.watch())).unzip();
-        let gateway = GatewayHandle::new(config, &decider, clock, &telemetry, tracer.as_ref())?.map(Arc::new);
+        let shares = ConnectionShares::of(config);
+        let gateway =
+            GatewayHandle::new(config, shares.gateway, &decider, clock, &telemetry, tracer.as_ref())?;
+        let gateway = gateway.map(Arc::new);
         let control = Arc::new(Control::new(config, Arc::clone(&decider), gateway.clone(), &telemetry)?);
         let guesses = Arc::new(GuessLimiter::default());
         let resp = config.listen.resp.map(|_| {
@@ -117,7 +121,7 @@ impl Server {
             resp,
             gateway,
             keeper,
-            listeners: ListenerSet::new(config, &telemetry),
+            listeners: ListenerSet::new(config, &shares, &telemetry),
             guesses,
             one_time_token: None,
             bounds: config.listen.bounds.clone(),

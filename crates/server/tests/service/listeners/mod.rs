@@ -1,6 +1,7 @@
 //! One way in: whatever a listener is for, a client can take no more of it than its bounds allow.
 
 mod bounds;
+mod descriptors;
 mod draining;
 mod guesses;
 mod memory;

@@ -42,11 +42,23 @@ impl Process {
         Self::start(&[], variables)
     }
 
+    /// The same for a process that may open this many files, and may raise that to `hard`.
+    pub(crate) fn serve_with_descriptors(soft: u64, hard: u64, flags: &[&str]) -> Self {
+        let ports = ["--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" serve \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_spile")]).args(ports).args(flags);
+        Self::spawn(shell)
+    }
+
     fn start(flags: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = spile()
-            .arg("serve")
-            .args(flags)
-            .envs(variables.iter().copied())
+        let mut command = spile();
+        command.arg("serve").args(flags).envs(variables.iter().copied());
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
