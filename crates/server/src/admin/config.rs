@@ -83,7 +83,7 @@ fn refused(why: &LoadError) -> Problem {
 /// The state of the store.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StoreState {
+pub(super) struct StoreReport {
     /// Where buckets live, without passwords.
     #[schema(examples("redis://127.0.0.1:6379"))]
     url: String,
@@ -165,13 +165,13 @@ impl RegistryState {
     tag = "server",
     operation_id = "showStore",
     security(("token" = [])),
-    responses((status = 200, description = "The store.", body = StoreState), Guarded)
+    responses((status = 200, description = "The store.", body = StoreReport), Guarded)
 )]
-pub(super) async fn store(State(admin): State<AdminState>) -> Json<StoreState> {
+pub(super) async fn store(State(admin): State<AdminState>) -> Json<StoreReport> {
     let store = admin.decider.store();
     let config = admin.control.config();
     let stats = store.redis_stats().unwrap_or_default();
-    Json(StoreState {
+    Json(StoreReport {
         url: config.store.url.to_string(),
         on_failure: config.store.on_failure.to_string(),
         breaker: if stats.is_breaker_open() { "open" } else { "closed" },

@@ -1,12 +1,15 @@
 //! `spile health`: whether a server is ready, or alive, by the exit code. An image without a shell has nothing else to ask with.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use clap::Args;
-use http::Method;
-use serde_json::json;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use spile_core::{Clock, SystemClock};
 
 use super::client::Client;
-use super::patience::Patience;
+use super::patience::{Patience, timeout};
 use super::print;
 use super::server_url::ServerUrl;
 
@@ -20,6 +23,9 @@ pub(super) struct HealthArgs {
     /// no reason to.
     #[arg(long)]
     live: bool,
+    /// Asks again until the server is ready, for at most this long: for scripts that have just started it.
+    #[arg(long, value_name = "TIME", value_parser = timeout)]
+    wait: Option<Duration>,
     #[command(flatten)]
     patience: Patience,
     /// Prints JSON.
@@ -27,10 +33,27 @@ pub(super) struct HealthArgs {
     json: bool,
 }
 
+/// How long `--wait` pauses between two questions.
+const PAUSE: Duration = Duration::from_millis(100);
+
 impl HealthArgs {
+    /// Asks, and asks again while there is time to wait and the server is not there or not ready.
+    fn ask(&self, path: &str) -> anyhow::Result<(StatusCode, Value)> {
+        let (clock, most_us) = (SystemClock::new(), self.wait.unwrap_or_default().as_micros());
+        let began = clock.now();
+        loop {
+            let answer = Client::new(&self.admin, None, self.patience).ask(Method::GET, path, None);
+            let is_fine = answer.as_ref().is_ok_and(|(status, _)| status.is_success());
+            if is_fine || u128::from(clock.now().since_us(began)) >= most_us {
+                return answer;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     pub(super) fn run(self) -> anyhow::Result<()> {
         let (path, word) = if self.live { ("/livez", "alive") } else { ("/readyz", "ready") };
-        let (status, said) = Client::new(&self.admin, None, self.patience).ask(Method::GET, path, None)?;
+        let (status, said) = self.ask(path)?;
         let said = said.as_str().unwrap_or_default();
         if !status.is_success() {
             let why = if said.is_empty() { status.to_string() } else { said.replace('\n', "; ") };

@@ -30,7 +30,7 @@ impl Patience {
     }
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+pub(super) fn timeout(text: &str) -> Result<Duration, String> {
     let time = humantime::parse_duration(text).map_err(|why| format!("{why}: write a time as in `500ms`"))?;
     if (Duration::from_millis(1)..=LONGEST).contains(&time) {
         Ok(time)

@@ -263,7 +263,7 @@ fn a_command_without_the_right_token_says_whose_token_is_missing() {
 fn top_needs_a_terminal_or_prints_its_figures_once() {
     let desk = Desk::open();
     desk.says(&["top"], 2, "draws in a terminal");
-    let figures = desk.says(&["top", "--json"], 0, "\"storeLost\":false");
+    let figures = desk.says(&["top", "--json"], 0, "\"storeState\":\"well\"");
     assert!(serde_json::from_str::<serde_json::Value>(&figures).is_ok(), "{figures}");
 }
 

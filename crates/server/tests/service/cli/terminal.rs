@@ -64,7 +64,7 @@ fn a_person_at_a_terminal_gets_a_token_for_this_run_that_is_in_no_log() {
     assert!(said[0].contains("PLAN "), "{said:?}");
     assert!(said[1].contains("has another admin token"), "{said:?}");
     // The figures are open on loopback, as they are without any token.
-    assert!(said[2].contains("\"storeLost\""), "{said:?}");
+    assert!(said[2].contains("\"storeState\""), "{said:?}");
     assert!(!log.contains(token), "{log}");
     let (again, ..) = served(&[], &[]);
     assert!(!again.contains(token), "{again}");

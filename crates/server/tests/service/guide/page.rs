@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -13,9 +14,6 @@ use super::block::{Block, Mark, agrees};
 
 /// How long all blocks of a page may take together, in seconds.
 const PATIENCE: &str = "120";
-
-/// Waits for a Spile that a block starts.
-const UNTIL_READY: &str = "until spile health > /dev/null 2>&1; do sleep 0.1; done\n";
 
 /// What a page is followed with: a folder, and a loopback address on which every port is free.
 pub(super) struct Page {
@@ -31,7 +29,13 @@ impl Page {
         let (address, held) = addresses
             .find_map(|address| UdpSocket::bind((address, 8080)).ok().map(|held| (address, held)))
             .expect("an address of 127.78.0.0/16 is free");
-        Self { folder: tempfile::tempdir().expect("a folder"), address, _held: held }
+        let folder = tempfile::tempdir().expect("a folder");
+        // `cargo run --release -- serve` runs what the tests have built.
+        let cargo = folder.path().join(".bin/cargo");
+        fs::create_dir(folder.path().join(".bin")).expect("the folder is ours");
+        fs::write(&cargo, "#!/bin/sh\nshift 3\nexec spile \"$@\"\n").expect("the folder is ours");
+        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        Self { folder, address, _held: held }
     }
 
     /// Runs the blocks of `sh`, and says what is wrong with which line.
@@ -105,7 +109,11 @@ impl Page {
     fn command(&self, program: &str) -> Command {
         let binary = Path::new(env!("CARGO_BIN_EXE_spile"));
         let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", binary.parent().expect("a folder").display());
+        let path = format!(
+            "{}:{}:{path}",
+            self.folder.path().join(".bin").display(),
+            binary.parent().expect("a folder").display()
+        );
         let (http, admin) = (format!("{}:8080", self.address), format!("{}:8081", self.address));
         let mut command = Command::new(program);
         command
@@ -139,13 +147,16 @@ impl Page {
     }
 }
 
-/// Waits as a reader does who pastes the next block when the programs of this one are there: for the Spile that it starts in
-/// the background, and for every port that it names.
+/// Waits as a reader does who pastes the next block when the programs of this one are there: for every port that it names.
+/// A block that starts a Spile, or the one after it, waits for it by itself.
 fn until_started(block: &str) -> String {
     if !block.lines().any(|line| line.ends_with(" &")) {
         return String::new();
     }
-    let mut waits = if block.contains("spile serve") { UNTIL_READY.to_owned() } else { String::new() };
+    if block.contains(" serve") {
+        return String::new();
+    }
+    let mut waits = String::new();
     for named in block.split("127.0.0.1:").skip(1) {
         let port: String = named.chars().take_while(char::is_ascii_digit).collect();
         let _infallible =
