@@ -9,7 +9,7 @@ use memchr::memchr2;
 use super::pointer::JsonPointer;
 
 /// The numbers that are looked for, at most.
-pub(super) const NUMBERS: usize = 2;
+pub(super) const NUMBERS: usize = 4;
 
 /// The numbers that were found: those of the last document that has them.
 pub(super) type Numbers = [Option<u64>; NUMBERS];
@@ -410,9 +410,9 @@ mod tests {
         let places = [(0, "/a/in"), (0, "/b/in"), (1, "/a/out"), (1, "/a")];
         let mut scanner = JsonScanner::new(places.map(|(number, text)| (number, text.parse().unwrap())));
         scanner.push(br#"{"a":{"in":1,"out":2},"b":{"in":3}}"#);
-        assert_eq!(scanner.found(), [Some(3), Some(2)]);
+        assert_eq!(scanner.found()[..2], [Some(3), Some(2)]);
         scanner.push(br#"{"a":{"in":4}} {"a":9}"#);
-        assert_eq!(scanner.found(), [Some(4), Some(9)], "the last that comes counts");
+        assert_eq!(scanner.found()[..2], [Some(4), Some(9)], "the last that comes counts");
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub enum CostSource {
     Sse(JsonPointer),
     /// As the API of `OpenAI` says it, in JSON or in events: `total_tokens`.
     OpenAi,
-    /// As the API of Anthropic says it, in JSON or in events: the sum of `input_tokens` and `output_tokens`.
+    /// As the API of Anthropic says it, in JSON or in events: the sum of `input_tokens`, `output_tokens`,
+    /// `cache_read_input_tokens` and `cache_creation_input_tokens`.
     Anthropic,
 }
 
@@ -92,16 +93,20 @@ impl CostSource {
 /// The places of a preset, each with the index of its number. The cost is the sum of the numbers.
 pub(super) type PresetPlaces = [(usize, &'static str)];
 
-/// The second is in the last event of a streamed answer of the Responses API.
+/// The total includes cached and reasoning tokens. The second is in the last event of a streamed answer of the Responses API.
 const OPENAI: [(usize, &str); 2] = [(0, "/usage/total_tokens"), (0, "/response/usage/total_tokens")];
 
 /// In events, `message_start` has the counts within a message, and `message_delta` has them by themselves. They are
-/// cumulative: the last of each counts.
-const ANTHROPIC: [(usize, &str); 4] = [
+/// cumulative: the last of each counts. `input_tokens` does not include tokens that were read from the cache or written to it.
+const ANTHROPIC: [(usize, &str); 8] = [
     (0, "/usage/input_tokens"),
     (0, "/message/usage/input_tokens"),
     (1, "/usage/output_tokens"),
     (1, "/message/usage/output_tokens"),
+    (2, "/usage/cache_read_input_tokens"),
+    (2, "/message/usage/cache_read_input_tokens"),
+    (3, "/usage/cache_creation_input_tokens"),
+    (3, "/message/usage/cache_creation_input_tokens"),
 ];
 
 /// Whether the body is compressed, or encoded in another way.
@@ -252,5 +257,22 @@ mod tests {
             "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
         );
         assert_eq!(tokens("anthropic", "text/event-stream", streamed), Some(40), "counts are cumulative");
+    }
+
+    #[test]
+    fn tokens_of_a_cache_are_added_and_counted_once_in_a_stream() {
+        let usage = r#""usage":{"input_tokens":4,"cache_creation_input_tokens":900,"cache_read_input_tokens":5000,
+            "cache_creation":{"ephemeral_5m_input_tokens":900,"ephemeral_1h_input_tokens":0},"output_tokens":"#;
+        let whole = format!(r#"{{"type":"message",{usage}96}}}}"#);
+        assert_eq!(tokens("anthropic", "application/json", &whole), Some(6_000));
+        let usage = usage.replace('\n', " ");
+        let start =
+            format!("data: {{\"type\":\"message_start\",\"message\":{{\"id\":\"m\",{usage}1}}}}}}\n\n");
+        let brief = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":96}}\n\n";
+        let full = format!("data: {{\"type\":\"message_delta\",{usage}96}}}}\n\n");
+        for end in [brief, &full] {
+            let streamed = format!("{start}{end}data: {{\"type\":\"message_stop\"}}\n\n");
+            assert_eq!(tokens("anthropic", "text/event-stream", &streamed), Some(6_000), "{streamed}");
+        }
     }
 }
