@@ -18,8 +18,8 @@ pub use http::{ClientBody, ClientBodyError, Http, HttpHandler, RequestMetrics, U
 pub use http1::is_only_chunked;
 pub use http2::{FIRST_READ, MAX_WINDOW, PacedBody, ReceiveBody, SendBody, SendBodyError};
 pub use listener::{
-    AcceptedConnection, Bounds, ClientIo, ConnectionPermit, DrainWatcher, HangUp, Listener, ListenerProtocol,
-    RequestOrigin,
+    AcceptedConnection, Bounds, ClientIo, ConnectionPermit, ConnectionPlace, DrainWatcher, HangUp, KeptPlace,
+    Listener, ListenerProtocol, RequestOrigin,
 };
 pub use timer::{Deadline, IdleTimer};
 pub use tls::{Tls, TlsFiles, certified_key};

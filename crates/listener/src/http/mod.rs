@@ -19,7 +19,9 @@ pub use self::body::{ClientBody, ClientBodyError, UnpacedBody};
 pub(crate) use self::client_stream::ClientStream;
 pub use self::metrics::RequestMetrics;
 use crate::http2::{self, PacedBody, ReceiveBody, StreamTracker};
-use crate::listener::{AcceptedConnection, Bounds, ClientIo, DrainWatcher, ListenerProtocol, RequestOrigin};
+use crate::listener::{
+    AcceptedConnection, Bounds, ClientIo, ConnectionPlace, DrainWatcher, ListenerProtocol, RequestOrigin,
+};
 use crate::timer::HeadTimer;
 
 /// Answers the requests of one listener.
@@ -29,6 +31,13 @@ pub trait HttpHandler: Clone + Send + Sync + Unpin + 'static {
 
     /// The body of responses.
     type Body: PacedBody<Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send> + Send + 'static;
+
+    /// The handler of the requests of one connection. One whose work may go on after its client has gone keeps a
+    /// [place](ConnectionPlace::keep) for it.
+    #[must_use]
+    fn for_connection(self, _place: &ConnectionPlace) -> Self {
+        self
+    }
 
     /// Answers a request.
     fn handle(
@@ -87,8 +96,9 @@ impl<A: HttpHandler> Http<A> {
 }
 
 impl<A: HttpHandler> ListenerProtocol for Http<A> {
-    async fn serve<I: ClientIo>(self, connection: AcceptedConnection<I>) {
+    async fn serve<I: ClientIo>(mut self, connection: AcceptedConnection<I>) {
         let AcceptedConnection { stream, origin, mut watcher, permit } = connection;
+        self.handler = self.handler.for_connection(permit.place());
         let streams = StreamTracker::default();
         let mut stream =
             ClientStream::new(stream, &self.bounds).with_idle_check(streams.clone()).with_permit(permit);

@@ -4,6 +4,7 @@ mod bounds;
 mod client_socket;
 mod drain;
 mod metrics;
+mod place;
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ pub use self::client_socket::HangUp;
 pub(crate) use self::drain::Drain;
 pub use self::drain::DrainWatcher;
 use self::metrics::ConnectionMetrics;
+pub use self::place::{ConnectionPlace, KeptPlace};
 use crate::tls::Tls;
 
 /// How long to wait after a failed accept, which mostly means that file descriptors ran out.
@@ -72,7 +74,7 @@ pub struct AcceptedConnection<I> {
 /// Counts one connection against the bound of its listener for as long as it is held.
 #[derive(Debug)]
 pub struct ConnectionPermit {
-    _permit: OwnedSemaphorePermit,
+    place: ConnectionPlace,
     metrics: ConnectionMetrics,
 }
 
@@ -197,7 +199,12 @@ impl Listener {
 impl ConnectionPermit {
     fn new(permit: OwnedSemaphorePermit, metrics: ConnectionMetrics) -> Self {
         metrics.opened();
-        Self { _permit: permit, metrics }
+        Self { place: ConnectionPlace::new(permit), metrics }
+    }
+
+    /// The place of the connection.
+    pub const fn place(&self) -> &ConnectionPlace {
+        &self.place
     }
 
     /// Counts that the connection was ended because its client took too long.
