@@ -35,10 +35,21 @@ impl<S: Store> RateLimiter<S> {
         decision: &Decision,
         tokens: u64,
     ) -> Result<Settled, StoreError> {
+        self.settle_each(chain, decision, |_| tokens).await
+    }
+
+    /// Settles as [`settle`](Self::settle) does, at a cost for each bucket. A cost that is fixed does not change.
+    pub async fn settle_each(
+        &self,
+        chain: &Chain,
+        decision: &Decision,
+        tokens: impl Fn(&BucketCharge) -> u64 + Send + Sync,
+    ) -> Result<Settled, StoreError> {
         let mut settled = Settled::default();
         let mut left = None;
-        let more = |bucket: &BucketCharge| bucket.cost_at(tokens).saturating_sub(bucket.cost());
-        let less = |bucket: &BucketCharge| bucket.cost().saturating_sub(bucket.cost_at(tokens));
+        let cost = |bucket: &BucketCharge| bucket.cost_at(tokens(bucket));
+        let more = |bucket: &BucketCharge| cost(bucket).saturating_sub(bucket.cost());
+        let less = |bucket: &BucketCharge| bucket.cost().saturating_sub(cost(bucket));
         if chain.buckets().iter().any(|bucket| more(bucket) > 0) {
             let charged = self.charge_late(Ask::for_chain(chain, chain.late_charges(more))).await?;
             settled.uncovered = charged.uncovered;

@@ -33,6 +33,8 @@ pub struct BucketCharge {
     key: usize,
     limit: NamedLimit,
     cost: u64,
+    /// The cost that the rule sets, which an estimate may have replaced in `cost`.
+    rule_cost: Cost,
     /// What the request costs in the end does not change it.
     fixed: bool,
     /// Denies every request, whatever it costs.
@@ -109,30 +111,33 @@ impl Chain {
     /// higher cost.
     #[inline]
     pub fn charge(&mut self, key: &ResolvedKey, plan: &Plan, tokens: u64) -> Result<(), ChargeError> {
-        self.charge_plan(key, plan, tokens, false)
+        self.charge_plan(key, plan, tokens, whole_cost(tokens), false)
     }
 
-    /// The same. If the cost is `fixed`, what the request costs in the end does not change it.
+    /// Charges a key at `tokens` where the rule sets `rule_cost`. If the cost is `fixed`, what the request costs in the end does
+    /// not change it.
     #[inline]
     pub(crate) fn charge_plan(
         &mut self,
         key: &ResolvedKey,
         plan: &Plan,
         tokens: u64,
+        rule_cost: Cost,
         fixed: bool,
     ) -> Result<(), ChargeError> {
+        let shadow = self.shadow;
+        let charge = |key, limit: &NamedLimit| {
+            BucketCharge::new(key, named(limit.clone(), shadow), tokens, fixed).set_by(rule_cost)
+        };
         if self.buckets.is_empty() {
             // The limits of one plan all have different buckets, and are never more than a chain can hold.
             let key = self.key_index(key);
-            let bucket =
-                |limit: &NamedLimit| BucketCharge::new(key, self.named(limit.clone()), tokens, fixed);
-            self.buckets = plan.limits().iter().map(bucket).collect();
+            self.buckets = plan.limits().iter().map(|limit| charge(key, limit)).collect();
             return Ok(());
         }
         plan.limits().iter().try_for_each(|limit| {
             let key = self.key_index(key);
-            let bucket = BucketCharge::new(key, self.named(limit.clone()), tokens, fixed);
-            self.put(bucket, SameBucket::Highest).map(drop)
+            self.put(charge(key, limit), SameBucket::Highest).map(drop)
         })
     }
 
@@ -144,7 +149,7 @@ impl Chain {
         limit: NamedLimit,
         tokens: u64,
     ) -> Result<(), ChargeError> {
-        let (key, limit) = (self.key_index(key), self.named(limit));
+        let (key, limit) = (self.key_index(key), named(limit, self.shadow));
         self.put(BucketCharge::new(key, limit, tokens, false), SameBucket::Highest).map(drop)
     }
 
@@ -314,12 +319,6 @@ impl Chain {
         Charge::new(key, limit, cost).expect("the cost is within the capacity")
     }
 
-    /// The limit under the name that its bucket has in the mode of the chain.
-    #[inline]
-    fn named(&self, limit: NamedLimit) -> NamedLimit {
-        if self.shadow { NamedLimit::new(limit.name().shadowed(), *limit.limit()) } else { limit }
-    }
-
     #[inline]
     fn key_index(&mut self, key: &ResolvedKey) -> usize {
         self.keys.iter().position(|known| known == key).unwrap_or_else(|| {
@@ -347,21 +346,39 @@ impl Chain {
         if bucket.limit.limit().capacity() < there.limit.limit().capacity() {
             there.limit = bucket.limit;
         }
-        there.cost = match meeting {
-            SameBucket::Highest => there.cost.max(bucket.cost),
-            SameBucket::Sum => there.cost.saturating_add(bucket.cost),
+        (there.cost, there.rule_cost) = match meeting {
+            SameBucket::Highest => (there.cost.max(bucket.cost), there.rule_cost.max(bucket.rule_cost)),
+            SameBucket::Sum => {
+                let rule_cost = u64::from(there.rule_cost.get()) + u64::from(bucket.rule_cost.get());
+                (there.cost.saturating_add(bucket.cost), whole_cost(rule_cost))
+            }
         };
         Ok(at)
     }
 }
 
+/// The limit under the name that its bucket has in this mode.
+#[inline]
+fn named(limit: NamedLimit, shadow: bool) -> NamedLimit {
+    if shadow { NamedLimit::new(limit.name().shadowed(), *limit.limit()) } else { limit }
+}
+
 impl BucketCharge {
     /// A bucket of the chain. A concurrency takes one permit, whatever the request costs.
     #[inline]
-    const fn new(key: usize, limit: NamedLimit, cost: u64, fixed: bool) -> Self {
+    fn new(key: usize, limit: NamedLimit, cost: u64, fixed: bool) -> Self {
         let takes_permit = limit.limit().is_concurrency();
         let (cost, fixed) = if takes_permit { (1, true) } else { (cost, fixed) };
-        Self { key, limit, cost, fixed, closed: false }
+        Self { key, limit, cost, rule_cost: whole_cost(cost), fixed, closed: false }
+    }
+
+    /// Sets the cost of the rule, unless it is a concurrency.
+    #[inline]
+    fn set_by(mut self, rule_cost: Cost) -> Self {
+        if !self.limit.limit().is_concurrency() {
+            self.rule_cost = rule_cost;
+        }
+        self
     }
 
     /// The limit, with its name.
@@ -372,6 +389,11 @@ impl BucketCharge {
     /// The cost in tokens.
     pub const fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// The cost in tokens that the rule sets. It differs from [`cost`](Self::cost) if the request was charged an estimate.
+    pub fn rule_cost(&self) -> u64 {
+        self.rule_cost.get().into()
     }
 
     /// The cost in the end, if the request turns out to cost `tokens`.
@@ -429,6 +451,12 @@ impl BucketCharge {
         let cut = burst(longer(whole.period())).or_else(|_| burst(as_it_is())).unwrap_or(*whole);
         NamedLimit::new(self.limit.name().clone(), cut)
     }
+}
+
+/// The cost, or the highest one if there is none that high.
+#[inline]
+fn whole_cost(tokens: u64) -> Cost {
+    Cost::new(tokens).unwrap_or(Cost::MAX)
 }
 
 #[cfg(test)]

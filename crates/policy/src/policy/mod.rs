@@ -441,7 +441,7 @@ impl Policy {
             let estimate = facts.estimate.filter(|_| !rule.fixed_cost);
             let cost = assumed.or(estimate).unwrap_or(rule.cost);
             for plan in self.plans_of(rule, facts.tenant.as_ref()) {
-                let charged = chain.charge_plan(&key, plan, cost.get().into(), rule.fixed_cost);
+                let charged = chain.charge_plan(&key, plan, cost.get().into(), rule.cost, rule.fixed_cost);
                 charged.map_err(PolicyRefusal::TooManyLimits)?;
             }
         }
