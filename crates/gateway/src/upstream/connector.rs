@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -25,6 +26,13 @@ use super::tls::UpstreamTls;
 
 /// How long an attempt to connect has to itself before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
+/// How long a connection is silent before the kernel asks whether the other machine is there, and how often it asks again.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long bytes may stay unacknowledged, or unread by an upstream whose buffers are full, before the kernel ends a connection. As
+/// long as the usual idle timeout: an upstream that reads slowly must not lose its connection earlier.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_FOR: Duration = Duration::from_secs(60);
 /// The warning that this machine cannot open connections is logged at most this often.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -193,8 +201,7 @@ impl Connector {
         purpose: ConnectPurpose<'_>,
     ) -> Result<NewConnection, ConnectError> {
         let stream = TcpStream::connect(address).await?;
-        // Requests are written in one piece, so waiting for a full segment would only delay them.
-        stream.set_nodelay(true)?;
+        set_socket_options(&stream)?;
         match upstream.protocol {
             UpstreamProtocol::Http1 => Ok(http1_connection(UpstreamIo::Plain(stream))),
             UpstreamProtocol::Http2 => self.http2_connection(stream).await,
@@ -240,6 +247,18 @@ impl Connector {
             tracing::warn!(target: "spile::upstreams", "{why}; requests are answered with 503");
         }
     }
+}
+
+/// Sends small writes at once, and lets the kernel find out that the other machine has vanished.
+fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
+    // Requests are written in one piece, so waiting for a full segment would only delay them.
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_FOR))?;
+    Ok(())
 }
 
 /// Whether connecting failed because this machine lacks a resource.

@@ -1,11 +1,12 @@
 //! An HTTP/2 connection to an upstream, and the streams on it.
 //!
 //! Pings are sent only when the result matters: on a new connection, before an idle one is used again, and after a
-//! request got no response. gRPC servers treat pings without requests as abuse and close the connection.
+//! request got no response. gRPC servers treat pings without requests, and many of them without a response in between, as
+//! abuse and close the connection.
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use h2::{Ping, PingPong};
 use spile_listener::MAX_WINDOW;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Notify};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::upstream::ConnectedAddress;
 
@@ -25,6 +26,8 @@ const MAX_STREAMS: usize = 256;
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
 /// How long an upstream that did not respond to a request may take to answer a ping, before the connection is closed.
 const PONG_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the answer to a ping shows that a connection works, however many requests get no response meanwhile.
+const PONG_LASTS: Duration = Duration::from_secs(10);
 
 /// A connection. Clones share it, and it closes with the last of them and of its streams.
 #[derive(Clone)]
@@ -42,8 +45,15 @@ struct Http2State {
     retired: AtomicBool,
     /// Sweeps since a stream was opened.
     sweeps: AtomicU32,
-    /// Whether the connection was idle, and no ping has shown since that it still works.
+    /// Whether the connection was idle or a request on it got no response, and no ping has shown since that it still works.
     suspect: AtomicBool,
+    /// Whether a task waits for the answer to a ping, for all requests that would use a suspect connection.
+    checking: AtomicBool,
+    /// Counts responses.
+    responses: AtomicU32,
+    opened_at: Instant,
+    /// When the last ping of a suspect connection was answered, in milliseconds since `opened_at`. 0 if none was.
+    pong_ms: AtomicU64,
     pings: Mutex<PingPong>,
     /// Closes the connection and all of its streams.
     lost: Notify,
@@ -58,7 +68,7 @@ pub(crate) struct Http2Stream {
 /// Counts as an open stream until the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct StreamPermit {
-    _open: Arc<OpenStream>,
+    open: Arc<OpenStream>,
 }
 
 struct OpenStream(Arc<Http2State>);
@@ -106,8 +116,10 @@ impl Http2Connection {
         let most = self.sender.current_max_send_streams().min(MAX_STREAMS);
         let one_more = |streams| (streams < most).then_some(streams + 1);
         let before = self.state.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        let permit = StreamPermit { _open: Arc::new(OpenStream(Arc::clone(&self.state))) };
+        let permit = StreamPermit { open: Arc::new(OpenStream(Arc::clone(&self.state))) };
         if self.state.sweeps.swap(0, Ordering::Relaxed) > 0 && before == 0 {
+            // It was idle for longer than an earlier answer to a ping means anything.
+            self.state.pong_ms.store(0, Ordering::Relaxed);
             self.state.suspect.store(true, Ordering::Relaxed);
         }
         Some(Http2Stream { connection: self.clone(), permit })
@@ -138,26 +150,38 @@ impl Http2Connection {
         tokio::spawn(async move { suspect.close_unless(PONG_TIMEOUT, suspect.ping()).await });
     }
 
-    /// Whether the upstream answers the ping in time. If it does not, the connection is closed.
-    async fn close_unless(
-        &self,
-        within: Duration,
-        ping: impl Future<Output = Result<(), h2::Error>>,
-    ) -> bool {
-        let alive = matches!(timeout(within, ping).await, Ok(Ok(())));
-        if !alive {
-            self.state.retired.store(true, Ordering::Relaxed);
+    /// Closes the connection with all of its streams, unless the upstream answers the ping in time.
+    async fn close_unless(&self, within: Duration, ping: impl Future<Output = Result<(), h2::Error>>) {
+        if !matches!(timeout(within, ping).await, Ok(Ok(()))) {
             self.state.lost.notify_one();
         }
+    }
+
+    /// Whether a suspect connection answers a ping in time. If it does not, it is retired.
+    async fn retire_unless_alive(&self, within: Duration) -> bool {
+        let alive = matches!(timeout(within, self.ping_if_suspect()).await, Ok(Ok(())));
+        if !alive {
+            self.retire();
+        }
         alive
+    }
+
+    /// The number of responses so far.
+    pub(super) fn responses(&self) -> u32 {
+        self.state.responses.load(Ordering::Relaxed)
+    }
+
+    /// Counts a response.
+    pub(super) fn record_response(&self) {
+        self.state.responses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Resolves when the upstream answers a ping, or at once if another request has shown that it does.
     async fn ping_if_suspect(&self) -> Result<(), h2::Error> {
         let mut pings = self.state.pings.lock().await;
-        if self.state.suspect.load(Ordering::Relaxed) {
+        if self.state.is_suspect() {
             ping(&mut pings).await?;
-            self.state.suspect.store(false, Ordering::Relaxed);
+            self.state.record_pong();
         }
         Ok(())
     }
@@ -182,9 +206,27 @@ impl Http2State {
             retired: AtomicBool::new(false),
             sweeps: AtomicU32::new(0),
             suspect: AtomicBool::new(false),
+            checking: AtomicBool::new(false),
+            responses: AtomicU32::new(0),
+            opened_at: Instant::now(),
+            pong_ms: AtomicU64::new(0),
             pings: Mutex::new(pings),
             lost: Notify::new(),
         }
+    }
+
+    /// Whether a ping has to show that the connection still works.
+    fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Relaxed) && {
+            let pong_ms = self.pong_ms.load(Ordering::Relaxed);
+            pong_ms == 0 || self.opened_at.elapsed() >= Duration::from_millis(pong_ms) + PONG_LASTS
+        }
+    }
+
+    fn record_pong(&self) {
+        let pong_ms = u64::try_from(self.opened_at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.pong_ms.store(pong_ms.max(1), Ordering::Relaxed);
+        self.suspect.store(false, Ordering::Relaxed);
     }
 
     /// Drives the connection until it ends.
@@ -205,11 +247,33 @@ impl Http2Stream {
         self.connection.connected_to().map(ConnectedAddress::address)
     }
 
-    /// Whether the connection still works. A middlebox may have dropped it while it was idle.
+    /// Whether the connection still works. A middlebox may have dropped it while it was idle, or the upstream may have
+    /// vanished. If it answers no ping in time, it gets no more requests. Its streams have longer: the upstream may be slow.
     pub(crate) async fn is_alive(&self, within: Duration) -> bool {
         let connection = &self.connection;
-        !connection.state.suspect.load(Ordering::Relaxed)
-            || connection.close_unless(within, connection.ping_if_suspect()).await
+        if !connection.state.is_suspect() {
+            return true;
+        }
+        // The check goes on if this request ends before that, as it does if its own time is shorter.
+        if !connection.state.checking.swap(true, Ordering::Relaxed) {
+            let checked = connection.clone();
+            tokio::spawn(async move {
+                checked.retire_unless_alive(within).await;
+                checked.state.checking.store(false, Ordering::Relaxed);
+            });
+        }
+        connection.retire_unless_alive(within).await
+    }
+}
+
+impl StreamPermit {
+    /// Records that a request got no response. If none of the connection's requests did since it was sent, the connection is
+    /// suspect. `responses` is their number then.
+    pub(super) fn record_unanswered(&self, responses: u32) {
+        let state = &self.open.0;
+        if state.responses.load(Ordering::Relaxed) == responses {
+            state.suspect.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -250,7 +314,9 @@ mod tests {
                         drop(silenced.wait_for(|silent| !*silent).await);
                     }accepted = connection.accept() => {
                         let Some(Ok((_, mut reply))) = accepted else { return };
-                        reply.send_response(Response::new(()), true).expect("an open stream");
+                        // Its client may have left while the upstream was silent.
+                        let _sent: Result<h2::SendStream<Bytes>, _> =
+                            reply.send_response(Response::new(()), true);
                     }
                 }
             }
@@ -294,6 +360,65 @@ mod tests {
         });
         assert_eq!(ask(first).await, Err(AttemptError::TimedOut));
         assert_eq!(stranger.await.expect("it ends"), Err(AttemptError::Closed { sent: true }));
+    }
+
+    /// An upstream that answers pings, and requests only once it is told to.
+    async fn slow() -> (Http2Connection, watch::Sender<bool>) {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let (answer, answers) = watch::channel(false);
+        tokio::spawn(async move {
+            let mut connection = h2::server::handshake(far).await.expect("a connection");
+            while let Some(Ok((_, mut reply))) = connection.accept().await {
+                let mut answers = answers.clone();
+                tokio::spawn(async move {
+                    drop(answers.wait_for(|answers| *answers).await);
+                    let _sent: Result<h2::SendStream<Bytes>, _> =
+                        reply.send_response(Response::new(()), true);
+                });
+            }
+        });
+        (Http2Connection::open(near, 65_535).await.expect("a connection"), answer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_upstream_that_answers_pings_keeps_its_streams_after_a_timeout_and_after_clients_left() {
+        let (connection, answer) = slow().await;
+        let patient = Timeouts { first_byte: Duration::from_secs(3_600), ..Timeouts::default() };
+        let stream = connection.open_stream().expect("a place");
+        let stranger = tokio::spawn(async move {
+            let request = Request::get("http://upstream.test/").body(()).expect("a request");
+            stream.send(request, &mut Upload::none(), &patient, false).await.map(drop)
+        });
+        for _ in 0..3 {
+            let leaves = timeout(Duration::from_secs(1), ask(connection.open_stream().expect("a place")));
+            assert!(leaves.await.is_err(), "it is slow");
+            assert!(connection.state.suspect.load(Ordering::Relaxed));
+            assert!(connection.open_stream().expect("a place").is_alive(Duration::from_secs(1)).await);
+        }
+        assert!(connection.is_open());
+        assert_eq!(ask(connection.open_stream().expect("a place")).await, Err(AttemptError::TimedOut));
+        assert!(!connection.is_open(), "the next request takes another connection");
+        tokio::time::sleep(10 * PONG_TIMEOUT).await;
+        answer.send_replace(true);
+        assert_eq!(stranger.await.expect("it ends"), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_pauses_for_longer_than_a_ping_may_take_keeps_its_streams() {
+        let (connection, silence) = opened().await;
+        silence.send_replace(true);
+        let patient = Timeouts { first_byte: Duration::from_secs(3_600), ..Timeouts::default() };
+        let stream = connection.open_stream().expect("a place");
+        let stranger = tokio::spawn(async move {
+            let request = Request::get("http://upstream.test/").body(()).expect("a request");
+            stream.send(request, &mut Upload::none(), &patient, false).await.map(drop)
+        });
+        let leaves = timeout(Duration::from_secs(1), ask(connection.open_stream().expect("a place")));
+        assert!(leaves.await.is_err(), "it is silent");
+        assert!(!connection.open_stream().expect("a place").is_alive(Duration::from_secs(1)).await);
+        assert!(!connection.is_open(), "the next request takes another connection");
+        silence.send_replace(false);
+        assert_eq!(stranger.await.expect("it ends"), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

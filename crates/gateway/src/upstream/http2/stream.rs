@@ -49,6 +49,8 @@ struct PendingResponse {
     /// `None` once there is a response or an error.
     response: Option<ResponseFuture>,
     at: Instant,
+    /// How many responses the connection had when the request was sent.
+    responses: u32,
     permit: StreamPermit,
 }
 
@@ -63,8 +65,9 @@ impl PendingResponse {
 
 impl Drop for PendingResponse {
     fn drop(&mut self) {
-        let Some(left) = MIN_AGE_TO_CANCEL.checked_sub(self.at.elapsed()) else { return };
-        if let Some(response) = self.response.take()
+        let Some(response) = self.response.take() else { return };
+        self.permit.record_unanswered(self.responses);
+        if let Some(left) = MIN_AGE_TO_CANCEL.checked_sub(self.at.elapsed())
             && let Ok(runtime) = Handle::try_current()
         {
             let permit = self.permit.clone();
@@ -93,8 +96,12 @@ impl Http2Stream {
         let sending = body.map(|body| SendBody::new(stream, body, timeouts.idle));
         let silence = IdleTimer::after(timeouts.first_byte);
         let (stopped, body_incomplete) = (false, false);
-        let pending =
-            PendingResponse { response: Some(response), at: Instant::now(), permit: self.permit.clone() };
+        let pending = PendingResponse {
+            response: Some(response),
+            at: Instant::now(),
+            responses: self.connection.responses(),
+            permit: self.permit.clone(),
+        };
         let mut exchange = Http2Exchange {
             sending,
             sent_bytes: 0,
@@ -107,7 +114,10 @@ impl Http2Stream {
         let answer = poll_fn(|cx| exchange.poll(cx)).await;
         let rest = exchange.sending.take();
         match answer {
-            Ok(answer) => Ok(self.answered(answer, rest.filter(|_| !exchange.stopped))),
+            Ok(answer) => {
+                self.connection.record_response();
+                Ok(self.answered(answer, rest.filter(|_| !exchange.stopped)))
+            }
             Err(_) if exchange.body_incomplete => Err(AttemptError::RequestBody),
             Err(why) => {
                 if why == AttemptError::TimedOut {

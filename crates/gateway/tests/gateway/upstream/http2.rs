@@ -10,6 +10,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::{Request, Response};
 use spile_gateway::{Route, Timeouts, Upstream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -123,7 +124,7 @@ async fn a_crowd_of_requests_shares_one_new_connection() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_not_answered_gets_the_next_one_a_new_connection_and_leaves_streams_alone() {
+async fn a_request_that_times_out_gets_the_next_one_a_new_connection_and_a_stream_goes_on_beside_it() {
     let (go_on, gone_on) = watch::channel(false);
     let server = Server::start(100, move |connection, request, mut reply| {
         let mut gone_on = gone_on.clone();
@@ -150,6 +151,127 @@ async fn a_request_that_is_not_answered_gets_the_next_one_a_new_connection_and_l
     go_on.send_replace(true);
     let piece = in_time("the stranger's stream", stream.data()).await;
     assert_eq!(piece.unwrap().unwrap(), "at last");
+}
+
+/// A way to a server on which the first connection can be made silent: its bytes are taken, and none are passed on.
+struct SilentWay {
+    address: SocketAddr,
+    silence: watch::Sender<bool>,
+    /// Bytes that were taken and not passed on.
+    swallowed: Arc<AtomicUsize>,
+}
+
+impl SilentWay {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (silence, silent) = watch::channel(false);
+        let swallowed = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&swallowed);
+        tokio::spawn(async move {
+            for number in 1.. {
+                let (client, _) = listener.accept().await.unwrap();
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = TcpStream::connect(server).await.unwrap().into_split();
+                for (mut from, mut to) in [(from_client, to_server), (from_server, to_client)] {
+                    let (silent, count) = (silent.clone(), Arc::clone(&count));
+                    tokio::spawn(async move {
+                        let mut bytes = [0; 4_096];
+                        while let Ok(read @ 1..) = from.read(&mut bytes).await {
+                            if number == 1 && *silent.borrow() {
+                                count.fetch_add(read, Ordering::SeqCst);
+                            } else if to.write_all(&bytes[..read]).await.is_err() {
+                                return;
+                            }
+                        }
+                        if number == 1 && *silent.borrow() {
+                            std::future::pending::<()>().await;
+                        }
+                    });
+                }
+            }
+        });
+        Self { address, silence, swallowed }
+    }
+
+    fn upstream(&self) -> Upstream {
+        format!("h2c://{}", self.address).parse().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_fell_silent_is_replaced_although_all_clients_leave_before_the_timeout() {
+    let server = Server::start(100, |connection, _, reply| async move { say(reply, connection) }).await;
+    for is_clients_doing in [true, false] {
+        let before = server.connections();
+        let way = SilentWay::to(server.address).await;
+        let route = timed(way.upstream(), |waits| {
+            waits.first_byte = Duration::from_secs(600);
+            waits.total = (!is_clients_doing).then_some(Duration::from_millis(200));
+        });
+        let gateway = running(open(route)).await;
+        assert_eq!(in_time("an answer", gateway.get("/", &[])).await.status, 200);
+        assert_eq!(server.connections(), before + 1);
+        way.silence.send_replace(true);
+        if is_clients_doing {
+            let mut client = TcpStream::connect(gateway.address).await.unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
+            until("it to be sent", || async { way.swallowed.load(Ordering::SeqCst) > 0 }).await;
+            let mut open = h2_client(&gateway).await;
+            let (answer, mut stream) = open.send_request(ask("GET", "/"), true).unwrap();
+            let sent = way.swallowed.load(Ordering::SeqCst);
+            until("the other to be sent", || async { way.swallowed.load(Ordering::SeqCst) > sent }).await;
+            stream.send_reset(Reason::CANCEL);
+            drop((client, answer));
+        } else {
+            assert_eq!(in_time("the total timeout", gateway.get("/", &[])).await.status, 504);
+        }
+        until("an answer over a new connection", || async {
+            let ask = tokio::time::timeout(Duration::from_secs(3), gateway.get("/", &[])).await;
+            ask.is_ok_and(|answer| answer.status == 200)
+        })
+        .await;
+        assert_eq!(server.connections(), before + 2);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_slow_upstream_costs_others_neither_their_streams_nor_the_connection() {
+    let (go_on, gone_on) = watch::channel(false);
+    let (hang, mut hung) = tokio::sync::mpsc::unbounded_channel();
+    let server = Server::start(100, move |connection, request, mut reply| {
+        let (mut gone_on, hang) = (gone_on.clone(), hang.clone());
+        async move {
+            match request.uri().path() {
+                "/hang" => {
+                    hang.send(()).unwrap();
+                    std::future::pending().await
+                }
+                "/stream" => {
+                    let mut body = reply.send_response(Response::new(()), false).unwrap();
+                    drop(gone_on.wait_for(|on| *on).await);
+                    drop(body.send_data(Bytes::from("at last"), true));
+                }
+                _ => say(reply, connection),
+            }
+        }
+    })
+    .await;
+    let gateway = running(open(to(server.upstream()))).await;
+    let mut client = h2_client(&gateway).await;
+    let (answer, _) = client.send_request(ask("GET", "/stream"), true).unwrap();
+    let mut stream = in_time("the header of a stream", answer).await.unwrap().into_body();
+    for _ in 0..3 {
+        let mut leaves = TcpStream::connect(gateway.address).await.unwrap();
+        leaves.write_all(b"GET /hang HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
+        in_time("the upstream to be asked", hung.recv()).await.unwrap();
+        drop(leaves);
+        assert_eq!(in_time("an answer", gateway.get("/", &[])).await.body, "1", "on the same connection");
+    }
+    go_on.send_replace(true);
+    let piece = in_time("the stranger's stream", stream.data()).await;
+    assert_eq!(piece.unwrap().unwrap(), "at last");
+    assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
