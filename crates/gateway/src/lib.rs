@@ -38,11 +38,11 @@ mod upstream;
 pub use access_log::{AccessLogError, AccessLogFormat, AccessLogSettings};
 pub use auth::{JwtKeyFile, JwtVerifier};
 pub use gateway::{FoundRoute, Gateway, GatewayBuildError, GatewayBuilder, Settings};
-pub use limit::{Adaptive, Concurrency};
+pub use limit::{Adaptive, Concurrency, DetachedBounds};
 pub use refusal::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, RouteFinder, Timeouts};
 pub use spile_listener::{Bounds, FileLoadError, Tls, TlsFiles};
-pub use spile_tower::cost::{CostSource, Estimate};
+pub use spile_tower::cost::{BytesPerToken, CostSource, ErrorCost, Estimate, UnreadCost};
 pub use upstream::{
     Balance, HealthCheck, Roots, Upstream, UpstreamError, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles,
 };

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::outbound_request::OutboundRequest;
 use super::retries::{FailedAttempt, RetryState, RetryTarget};
+use super::send_progress::SendProgress;
 use crate::forward::body::{
     Activity, Download, ResponseBody, SharedIdleTimer, Upload, UploadError, UploadProgress,
 };
@@ -48,6 +49,8 @@ pub(crate) struct ProxyExchange<'w> {
     pub(crate) progress: Option<Arc<UploadProgress>>,
     /// Who the request counts for in the queue of an upstream. `None` if the route has no cap.
     pub(crate) caller: Option<CallerKey>,
+    /// `None` if the cost of the request is not read from its answer.
+    pub(crate) sent: Option<&'w SendProgress>,
     pub(crate) clock: &'w dyn Clock,
 }
 
@@ -136,6 +139,9 @@ impl ProxyExchange<'_> {
                 }
                 Err(failed) => failed,
             };
+            if let Some(sent) = self.sent {
+                sent.end(failed.why.did_not_run() || failed.why == AttemptError::Unsendable);
+            }
             retry = self.next_try(&mut retry_state, failed);
             if retry.is_none() {
                 let last_attempt = Some((Arc::clone(&balancer.endpoints()[index]), failed.why));
@@ -346,6 +352,7 @@ impl<'a> Attempt<'a> {
         upload: &mut Upload,
     ) -> Result<Response<UpstreamBody>, AttemptError> {
         let (exchange, parts, settings) = (self.exchange, &outbound.parts, self.settings());
+        self.begin_send();
         let own = self.endpoint.upstream.authority.as_str();
         let request = Http1Request {
             method: &parts.method,
@@ -378,8 +385,15 @@ impl<'a> Attempt<'a> {
         *head.uri_mut() = self.endpoint.upstream.uri(&self.exchange.path);
         *head.version_mut() = Version::HTTP_2;
         let Route { timeouts, cost_from_response, .. } = self.settings();
+        self.begin_send();
         let answer = stream.send(head, upload, timeouts, cost_from_response.is_some()).await;
         answer.map(|response| response.map(UpstreamBody::Http2))
+    }
+
+    fn begin_send(&self) {
+        if let Some(sent) = self.exchange.sent {
+            sent.begin();
+        }
     }
 
     fn failure(

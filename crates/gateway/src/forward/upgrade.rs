@@ -34,13 +34,14 @@ impl UpgradeRequest {
     /// The request to switch, if there is one and the route allows the protocol. Otherwise it is removed with the
     /// hop-by-hop fields: an upstream that switched protocols unnoticed would be out of reach of every rule.
     pub(crate) fn from_request(request: &mut Parts, allowed: &[Box<str>]) -> Option<Self> {
-        let protocol = requested_upgrade(&request.headers)?.clone();
-        let name = protocol.to_str().ok()?;
-        if !allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)) {
-            return None;
-        }
+        let protocol = allowed_protocol(request, allowed)?.clone();
         let client = request.extensions.remove::<OnUpgrade>()?;
         Some(Self { protocol, client })
+    }
+
+    /// Whether the request asks to switch to a protocol that the route allows.
+    pub(crate) fn is_in(request: &Parts, allowed: &[Box<str>]) -> bool {
+        request.extensions.get::<OnUpgrade>().is_some() && allowed_protocol(request, allowed).is_some()
     }
 
     /// Writes the fields: in a request to the upstream, and in the response to the client.
@@ -61,6 +62,13 @@ impl UpgradeRequest {
     }
 }
 
+/// The protocol that the request asks for, if the route allows it.
+fn allowed_protocol<'r>(request: &'r Parts, allowed: &[Box<str>]) -> Option<&'r HeaderValue> {
+    let protocol = requested_upgrade(&request.headers)?;
+    let name = protocol.to_str().ok()?;
+    allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)).then_some(protocol)
+}
+
 /// How long a tunnel may be silent before it ends.
 #[derive(Clone, Copy)]
 struct TunnelSilence {
@@ -74,22 +82,30 @@ struct TunnelSilence {
 }
 
 /// Copies bytes between client and upstream, after the upgrade, until both have closed, one of them has broken off, or
-/// neither has sent anything for too long.
-pub(crate) async fn tunnel(upgrade: UpgradeRequest, upstream: UpgradedUpstream, max_idle: Duration) {
+/// neither has sent anything for too long. Adds the bytes of both directions to `passed` as they come.
+pub(crate) async fn tunnel(
+    upgrade: UpgradeRequest,
+    upstream: UpgradedUpstream,
+    max_idle: Duration,
+    passed: &AtomicU64,
+) {
     let silence = upgrade.silence(max_idle);
     let Ok(client) = upgrade.client.await else { return };
-    relay(TokioIo::new(client), upstream, silence).await;
+    relay(TokioIo::new(client), upstream, silence, passed).await;
 }
 
 async fn relay(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,
     silence: TunnelSilence,
+    passed: &AtomicU64,
 ) {
     let activity = LastActivity::default();
     let (client_closed, upstream_closed) = (Notify::new(), Notify::new());
-    let mut client = TimedStream { stream: client, activity: &activity, other_closed: &upstream_closed };
-    let mut upstream = TimedStream { stream: upstream, activity: &activity, other_closed: &client_closed };
+    let mut client =
+        TimedStream { stream: client, activity: &activity, passed, other_closed: &upstream_closed };
+    let mut upstream =
+        TimedStream { stream: upstream, activity: &activity, passed, other_closed: &client_closed };
     tokio::select! {
         // An error ends the tunnel like a close of both sides does.
         _ = copy_bidirectional(&mut client, &mut upstream) => {}
@@ -143,6 +159,8 @@ impl LastActivity {
 struct TimedStream<'c, T> {
     stream: T,
     activity: &'c LastActivity,
+    /// Bytes that were read, from either side.
+    passed: &'c AtomicU64,
     /// Told when the other side has closed, and all that it has sent has been written to this one.
     other_closed: &'c Notify,
 }
@@ -153,8 +171,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<'_, T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if read.is_ready() {
+            self.passed.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
             self.activity.record();
         }
         read
@@ -200,7 +220,9 @@ mod tests {
         let mut request = http::Request::new(());
         let client_end = hyper::upgrade::on(&mut request);
         let upgrade = UpgradeRequest { protocol: HeaderValue::from_static(protocol), client: client_end };
-        (tokio::spawn(relay(near, far, upgrade.silence(MAX_IDLE))), client, upstream)
+        let silence = upgrade.silence(MAX_IDLE);
+        let tunnel = tokio::spawn(async move { relay(near, far, silence, &AtomicU64::new(0)).await });
+        (tunnel, client, upstream)
     }
 
     /// How long the tunnel goes on.

@@ -17,7 +17,7 @@ use super::state::{Configs, GatewayState};
 use super::{Gateway, Settings, metrics};
 use crate::access_log::{AccessLog, AccessLogError, AccessLogSettings};
 use crate::auth::JwtVerifier;
-use crate::limit::RateLimits;
+use crate::limit::{DetachedBounds, DetachedExchanges, RateLimits};
 use crate::refusal::{RefusalLog, RefusalPages};
 use crate::route::Route;
 use crate::upstream::{Connector, Resolver, Roots, UpstreamTls};
@@ -31,6 +31,7 @@ pub struct GatewayBuilder<S> {
     fields: HeaderFields,
     roots: Roots,
     bounds: Bounds,
+    detached: DetachedBounds,
     clock: Arc<dyn Clock>,
     tracer: Option<Tracer>,
     access_log: Option<AccessLogSettings>,
@@ -45,6 +46,7 @@ impl<S: Store> GatewayBuilder<S> {
             fields: HeaderFields::default(),
             roots: Roots::default(),
             bounds: Bounds::default(),
+            detached: DetachedBounds::default(),
             clock: Arc::new(SystemClock::new()),
             tracer: None,
             access_log: None,
@@ -105,6 +107,12 @@ impl<S: Store> GatewayBuilder<S> {
         self
     }
 
+    /// Sets how many exchanges may go on after their client has gone, so that the cost of their answer is read.
+    pub const fn detached(mut self, bounds: DetachedBounds) -> Self {
+        self.detached = bounds;
+        self
+    }
+
     /// Uses this clock: its monotonic time for durations, and its wall time for tokens and header fields. Durations are
     /// wrong if the monotonic time follows steps of the wall clock, which that of [`SystemClock`] does not.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
@@ -149,6 +157,7 @@ impl<S: Store> GatewayBuilder<S> {
             limits,
             connector: Connector::new(tls, Resolver::system(), self.bounds.stream_window),
             listener: Listener::new("gateway", &self.bounds).tls(self.tls),
+            detached: Arc::new(DetachedExchanges::new(self.detached, &self.bounds)),
             bounds: self.bounds,
             guesses: GuessLimiter::default(),
             metrics: RequestMetrics::new("gateway"),

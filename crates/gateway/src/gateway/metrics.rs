@@ -70,6 +70,14 @@ pub(crate) fn describe() {
         "gateway_answer_costs_total",
         "Answers of routes with cost_from_response, by what they said of their cost."
     );
+    describe_gauge!(
+        "gateway_detached_exchanges",
+        "Exchanges that go on without their client, for the cost of their answer."
+    );
+    describe_counter!(
+        "gateway_detached_cut_total",
+        "Exchanges without a client that were cut because a bound was reached, by reason."
+    );
     describe_gauge!("gateway_adaptive_factor", "The factor by which the limits of a route are multiplied.");
     describe_gauge!(
         "gateway_concurrency_in_use",

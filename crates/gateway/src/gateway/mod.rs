@@ -4,6 +4,7 @@ mod active_config;
 mod builder;
 mod found_route;
 pub(crate) mod metrics;
+mod priced;
 mod request;
 mod serve;
 mod settings;

@@ -3,24 +3,25 @@
 use std::borrow::Cow;
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use futures_util::future::Either as EitherFuture;
-use http::header::{ACCEPT_ENCODING, CONNECTION, HeaderName, HeaderValue};
+use http::header::{CONNECTION, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use spile_core::{Micros, Store};
-use spile_listener::{ClientBody, Deadline, RequestOrigin, is_only_chunked};
-use spile_observe::trace::{SpanKind, Tracer, note, note_method, span};
+use spile_listener::{ClientBody, ConnectionPlace, Deadline, RequestOrigin, is_only_chunked};
+use spile_observe::trace::{SpanKind, Tracer, note, note_method};
 use spile_policy::{Credential, Facts, PolicyRefusal};
 use spile_tower::cost::CostSource;
 use spile_tower::response::is_grpc;
 
 use super::ActiveConfig;
+use super::priced::PricedRequest;
 use super::settle::AnswerHead;
 use super::trace::{note_exchange, note_matched, write_traceparent};
 use super::worker::Worker;
@@ -29,7 +30,7 @@ use crate::auth::{AuthAttempt, AuthError, Caller, Downstream};
 use crate::forward::body::{AnswerMeter, ResponseBody, Upload, UploadProgress, discard};
 use crate::forward::headers::{ForwardingHeaders, RequestId, sanitize};
 use crate::forward::{
-    FailedExchange, OutboundRequest, ProxyExchange, UpgradeRequest, UpstreamResponse, tunnel,
+    FailedExchange, OutboundRequest, ProxyExchange, SendProgress, UpgradeRequest, UpstreamResponse, tunnel,
 };
 use crate::limit::{CallerKey, RateDecision};
 use crate::refusal::GatewayRefusal;
@@ -37,7 +38,7 @@ use crate::route::{RequestTarget, Route, RouteState, upstream_path};
 use crate::upstream::{AttemptError, UpstreamEndpoint, header_maps};
 
 /// What the response needs to know of its request, even if the request is refused at once.
-struct RequestContext {
+pub(super) struct RequestContext {
     id: RequestId,
     /// Whether the request is a gRPC call, whose refusals have a form of their own.
     grpc: bool,
@@ -48,12 +49,12 @@ struct RequestContext {
 }
 
 /// A request that may be forwarded.
-struct AdmittedRequest {
+pub(super) struct AdmittedRequest {
     target: RequestTarget,
-    route: usize,
-    caller: Caller,
+    pub(super) route: usize,
+    pub(super) caller: Caller,
     /// `None` if no limit applies.
-    decision: Option<Box<RateDecision>>,
+    pub(super) decision: Option<Box<RateDecision>>,
 }
 
 /// A request that is refused, and what it was charged before.
@@ -70,6 +71,7 @@ impl<S: Store + 'static> Worker<S> {
     pub(super) fn respond(
         self: Arc<Self>,
         origin: RequestOrigin,
+        place: Option<ConnectionPlace>,
         mut parts: Parts,
         body: ClientBody,
     ) -> impl Future<Output = Response<ResponseBody>> + Send {
@@ -101,54 +103,22 @@ impl<S: Store + 'static> Worker<S> {
                     return response;
                 }
             };
-            if config.route(admitted.route).settings.cost_from_response.is_some() {
-                return Box::pin(self.proxy_in_task(config, admitted, downstream, context, parts, body))
+            if config.route(admitted.route).answer_costs.is_some() && admitted.decision.is_some() {
+                let request = (parts, body);
+                return Box::pin(self.proxy_priced(config, admitted, downstream, context, place, request))
                     .await;
             }
-            let result =
-                self.proxy(&config, &mut admitted, &downstream, &mut context, &mut parts, body).await;
+            let proxied =
+                self.proxy(&config, &mut admitted, &downstream, &mut context, &mut parts, body, None);
+            let result = proxied.await;
             header_maps::recycle(mem::take(&mut parts.headers));
             let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
             self.finish_response(&config, context, &parts, route, decision, result)
         }
     }
 
-    /// Proxies in a separate task, so that the cost that the upstream reports is charged even if the client
-    /// disconnects. The client's permits end then.
-    async fn proxy_in_task(
-        self: &Arc<Self>,
-        config: Arc<ActiveConfig>,
-        mut admitted: AdmittedRequest,
-        downstream: Downstream,
-        mut context: RequestContext,
-        mut parts: Parts,
-        body: ClientBody,
-    ) -> Response<ResponseBody> {
-        let worker = Arc::clone(self);
-        let _permits = admitted.decision.as_ref().map(|decision| decision.release_on_drop());
-        // A gateway that shuts down waits for the task as it does for tunnels.
-        let open = self.tunnels.subscribe();
-        let exchange = async move {
-            let _open = open;
-            let result =
-                worker.proxy(&config, &mut admitted, &downstream, &mut context, &mut parts, body).await;
-            (config, context, admitted, parts, result)
-        };
-        match tokio::spawn(span("settled exchange", SpanKind::Internal, exchange)).await {
-            Ok((config, context, admitted, parts, result)) => {
-                let (route, decision) = (Some(admitted.route), admitted.decision.as_deref());
-                self.finish_response(&config, context, &parts, route, decision, result)
-            }
-            Err(ended) => match ended.try_into_panic() {
-                Ok(panicked) => std::panic::resume_unwind(panicked),
-                // Only a runtime that shuts down cancels the task, and it drops this future too.
-                Err(_cancelled) => std::future::pending().await,
-            },
-        }
-    }
-
     /// The response as the client gets it: refusals rendered, and the gateway's own header fields added.
-    fn finish_response(
+    pub(super) fn finish_response(
         &self,
         config: &ActiveConfig,
         mut context: RequestContext,
@@ -246,6 +216,10 @@ impl<S: Store + 'static> Worker<S> {
         if gateway.tracer.is_some() {
             note_matched(&route.settings);
         }
+        if route.settings.refuses_upgrades() && UpgradeRequest::is_in(request, &route.settings.upgrades) {
+            let why = GatewayRefusal::UnpricedUpgrade;
+            return Err(RejectedRequest { why, decision: None, route: Some(index) });
+        }
         let attempt = AuthAttempt { address: downstream.client, guesses: &gateway.guesses };
         let identified = config.auth.identify(&request.headers, attempt, &*gateway.clock);
         let caller = identified.as_ref().ok();
@@ -255,8 +229,9 @@ impl<S: Store + 'static> Worker<S> {
         let (refusal, deciding) = {
             let principal = caller.and_then(|caller| caller.principal.as_deref());
             let reported = || config.trusted_proxies.principal(downstream, &request.headers);
-            // A request that is refused for its credential gets no answer that could cost more than its rules say.
-            let estimate = route.settings.estimate.as_ref().filter(|_| identified.is_ok());
+            // A request that is refused for its credential or by its route gets no answer that could cost more than its rules.
+            let is_accepted = || caller.is_some_and(|caller| route.settings.authorize(caller).is_ok());
+            let estimate = route.settings.estimate.as_ref().filter(|_| is_accepted());
             let estimate = estimate.and_then(|estimate| estimate.of(&request.headers));
             let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
                 .host(&target.host)
@@ -288,8 +263,10 @@ impl<S: Store + 'static> Worker<S> {
         }
     }
 
-    /// Sends an admitted request to an upstream, and makes the client's response of its answer.
-    async fn proxy(
+    /// Sends an admitted request to an upstream, and makes the client's response of its answer. `priced` if the answer reports
+    /// what it cost.
+    #[expect(clippy::too_many_arguments, reason = "a struct of them would be kept twice in the future")]
+    pub(super) async fn proxy(
         &self,
         config: &ActiveConfig,
         admitted: &mut AdmittedRequest,
@@ -297,6 +274,7 @@ impl<S: Store + 'static> Worker<S> {
         context: &mut RequestContext,
         parts: &mut Parts,
         body: ClientBody,
+        priced: Option<&PricedRequest>,
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
         let AdmittedRequest { target, route: index, caller, decision } = admitted;
         let route = config.route(*index);
@@ -311,15 +289,15 @@ impl<S: Store + 'static> Worker<S> {
         }
         let cost_source = route.settings.cost_from_response.as_ref();
         if cost_source.is_some_and(CostSource::reads_body) {
-            // A compressed body cannot be read while it passes.
-            parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            sanitize::request_whole_body(&mut parts.headers);
         }
         let (authority, version) = (target.authority.as_str(), parts.version);
         let forwarding = ForwardingHeaders { caller, downstream, authority, version, id: &context.id };
         let outbound = OutboundRequest::new(parts, forwarding, &route.settings.request_changes);
         let key = route.settings.concurrency.map(|_| CallerKey::of(caller, downstream.client));
         let mut deadline = Deadline::after(route.settings.timeouts.total);
-        let exchange = self.exchange(config, *index, target, key, outbound, body, &mut deadline);
+        let sent = priced.map(|priced| &priced.sent);
+        let exchange = self.exchange(config, *index, target, key, outbound, body, sent, &mut deadline);
         let answer = match &self.gateway.tracer {
             None => exchange.await,
             // Boxed, so that the futures of requests that are not traced stay small.
@@ -331,15 +309,20 @@ impl<S: Store + 'static> Worker<S> {
         let version = mem::replace(answer.response.version_mut(), Version::HTTP_11);
         let in_header = cost_source.and_then(|source| source.in_header(answer.response.headers()));
         sanitize::sanitize_response(answer.response.headers_mut(), version);
-        let meter = match (decision.as_deref_mut(), cost_source, &route.answer_costs) {
-            (Some(decision), Some(source), Some(costs)) => {
-                let (status, headers) = (answer.response.status(), answer.response.headers());
-                let head = AnswerHead { source, in_header, status, headers };
-                Box::pin(self.settle_or_meter(costs, decision, head)).await
+        let status = answer.response.status();
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            // An upstream that switches protocols without having been asked to is broken.
+            let upgrade = upgrade.ok_or(GatewayRefusal::BadAnswer)?;
+            return self.start_tunnel(route, answer, upgrade, decision.as_deref(), in_header);
+        }
+        let meter = match (decision.as_deref_mut(), cost_source, &route.answer_costs, priced) {
+            (Some(decision), Some(source), Some(costs), Some(priced)) => {
+                let head = AnswerHead { source, in_header, status, headers: answer.response.headers() };
+                Box::pin(self.gateway.settle_or_meter(costs, decision, head, &priced.detachment)).await
             }
             _ => None,
         };
-        self.client_response(route, answer, upgrade, deadline, meter, decision.as_deref())
+        Ok(client_response(route, answer, deadline, meter))
     }
 
     /// The upstream's answer. Not an `async fn`, which would keep its arguments twice in its future.
@@ -352,6 +335,7 @@ impl<S: Store + 'static> Worker<S> {
         caller: Option<CallerKey>,
         mut outbound: OutboundRequest<'r>,
         body: ClientBody,
+        sent: Option<&'r SendProgress>,
         deadline: &'r mut Deadline,
     ) -> impl Future<Output = Result<UpstreamResponse, FailedExchange>> + Send + 'r {
         let route = config.route(index);
@@ -369,6 +353,7 @@ impl<S: Store + 'static> Worker<S> {
             path,
             progress,
             caller,
+            sent,
             clock: &*self.gateway.clock,
         };
         EitherFuture::Right(async move {
@@ -386,53 +371,35 @@ impl<S: Store + 'static> Worker<S> {
         })
     }
 
-    /// The upstream's answer as a response to the client, or as a tunnel if the connection is upgraded.
-    fn client_response(
+    /// Connects the two ends of an upgraded connection. The tunnel holds the permits of its request. If the route has a price for
+    /// it, the request is settled when the tunnel ends; `in_header` is what the answer reported.
+    fn start_tunnel(
         &self,
         route: &RouteState,
         answer: UpstreamResponse,
-        upgrade: Option<UpgradeRequest>,
-        deadline: Deadline,
-        meter: Option<AnswerMeter>,
-        decision: Option<&RateDecision>,
-    ) -> Result<Response<ResponseBody>, GatewayRefusal> {
-        let max_idle = route.settings.timeouts.idle;
-        if answer.response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let mut response = answer.into_download(max_idle);
-            // Changed where it is, because a body is large to move.
-            if let Either::Right(download) = response.body_mut() {
-                download.end_by(deadline);
-                if let Some(meter) = meter {
-                    download.read_cost(meter);
-                }
-            }
-            return Ok(response);
-        }
-        // An upstream that switches protocols without having been asked to is broken.
-        let upgrade = upgrade.ok_or(GatewayRefusal::BadAnswer)?;
-        self.start_tunnel(answer, upgrade, max_idle, decision)
-    }
-
-    /// Connects the two ends of an upgraded connection. The tunnel holds the permits of its request.
-    fn start_tunnel(
-        &self,
-        answer: UpstreamResponse,
         upgrade: UpgradeRequest,
-        max_idle: Duration,
         decision: Option<&RateDecision>,
+        in_header: Option<u64>,
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
         let (head, upstream, in_flight) = answer.into_upgraded();
         let upstream = upstream.ok_or(GatewayRefusal::BadAnswer)?;
         let mut response = head.map(|()| own_body(Bytes::new()));
         upgrade.write(response.headers_mut());
-        let mut closed = self.tunnels.subscribe();
+        let (mut closed, max_idle) = (self.tunnels.subscribe(), route.settings.timeouts.idle);
         let permits = decision.map(RateDecision::take_permits);
+        let costs = route.answer_costs.clone().zip(route.settings.upgrade_cost);
+        let priced = costs.zip(decision.cloned()).map(|priced| (priced, Arc::clone(&self.gateway)));
         tokio::spawn(async move {
+            let passed = AtomicU64::new(0);
             tokio::select! {
-                () = tunnel(upgrade, upstream, max_idle) => {}
+                () = tunnel(upgrade, upstream, max_idle, &passed) => {}
                 _ = closed.wait_for(|closed| *closed) => {}
             }
             drop((in_flight, permits));
+            if let Some((((costs, price), mut decision), gateway)) = priced {
+                let by_size = price.tokens(passed.load(Ordering::Relaxed));
+                gateway.settle_tunnel(&costs, &mut decision, in_header, by_size).await;
+            }
         });
         Ok(response)
     }
@@ -487,6 +454,24 @@ impl From<PolicyRefusal> for GatewayRefusal {
 fn printable(path: &str) -> Cow<'_, str> {
     let is_printable = path.bytes().all(|byte| byte.is_ascii_graphic());
     if is_printable { path.into() } else { path.escape_default().to_string().into() }
+}
+
+/// The upstream's answer as a response to the client.
+fn client_response(
+    route: &RouteState,
+    answer: UpstreamResponse,
+    deadline: Deadline,
+    meter: Option<AnswerMeter>,
+) -> Response<ResponseBody> {
+    let mut response = answer.into_download(route.settings.timeouts.idle);
+    // Changed where it is, because a body is large to move.
+    if let Either::Right(download) = response.body_mut() {
+        download.end_by(deadline);
+        if let Some(meter) = meter {
+            download.read_cost(meter);
+        }
+    }
+    response
 }
 
 fn own_body(bytes: Bytes) -> ResponseBody {

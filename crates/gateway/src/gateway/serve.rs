@@ -25,7 +25,11 @@ pub(crate) async fn serve<S: Store + 'static>(
 ) {
     let background = background_tasks(&gateway);
     let worker = Arc::new(Worker::new(Arc::clone(&gateway)));
-    let http = Http::new(WorkerService(Arc::clone(&worker)), gateway.metrics.clone(), &gateway.bounds);
+    let http = Http::new(
+        WorkerService { worker: Arc::clone(&worker), place: None },
+        gateway.metrics.clone(),
+        &gateway.bounds,
+    );
     tokio::select! {
         () = gateway.listener.serve(socket, http, shutdown) => {}
         () = sweep_forever(&worker) => {}

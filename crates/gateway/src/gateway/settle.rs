@@ -1,17 +1,16 @@
-//! Settles requests at what their answers say that they cost.
+//! Settles requests at what their answers cost.
 
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use spile_core::Store;
-use spile_tower::cost::{CostMeter, CostSource, ReportedCost};
+use spile_tower::cost::{AnswerUsage, CostMeter, CostSource, ReportedCost};
 
 use super::GatewayState;
-use super::worker::Worker;
 use crate::forward::body::AnswerMeter;
-use crate::limit::{AnswerCosts, RateDecision};
+use crate::limit::{AnswerCosts, AnswerPrice, Detachment, RateDecision};
 
-/// An answer whose header is known, on a route whose answers say what they cost.
+/// An answer whose header is known, on a route whose answers report what they cost.
 pub(super) struct AnswerHead<'a> {
     pub(super) source: &'a CostSource,
     /// The cost in the header.
@@ -20,60 +19,85 @@ pub(super) struct AnswerHead<'a> {
     pub(super) headers: &'a HeaderMap,
 }
 
-impl<S: Store + 'static> Worker<S> {
-    /// Settles a request whose answer says its cost in the header. If it is in the body, returns the meter that reads the
-    /// body and settles at its end.
+impl<S: Store + 'static> GatewayState<S> {
+    /// Settles a request whose answer has reported its cost in the header, or whose price does not depend on the body. Otherwise
+    /// returns the meter that reads the body and settles at its end.
+    ///
+    /// The response waits for the store if the cost is in the header, so that its own header shows what is left.
     pub(super) async fn settle_or_meter(
-        &self,
+        self: &Arc<Self>,
         costs: &Arc<AnswerCosts>,
         decision: &mut RateDecision,
         answer: AnswerHead<'_>,
+        detachment: &Detachment,
     ) -> Option<AnswerMeter> {
         let AnswerHead { source, in_header, status, headers } = answer;
-        if !source.reads_body() {
-            let cost = in_header.map_or(ReportedCost::Unknown, ReportedCost::Exact);
-            self.gateway.settle(costs, decision, cost, false).await;
+        if let Some(tokens) = in_header {
+            let settled = self.limits.settle(decision, AnswerPrice::Exactly(tokens)).await;
+            self.count(costs, settled.is_ok(), status, ReportedCost::Exact(tokens), false);
             return None;
         }
-        // The body of a connection that switches protocols is a tunnel.
-        if status == StatusCode::SWITCHING_PROTOCOLS {
+        if !source.reads_body() && costs.ignores_size(status) {
+            let usage = AnswerUsage { reported: ReportedCost::Unknown, bytes: 0 };
+            let settled = self.limits.settle(decision, costs.price(status, usage)).await;
+            self.count(costs, settled.is_ok(), status, usage.reported, false);
             return None;
         }
-        let Some(reader) = source.reader(headers) else {
-            costs.count_encoded(self.gateway.clock.now());
-            return None;
-        };
-        let (gateway, costs, mut decision) = (Arc::clone(&self.gateway), Arc::clone(costs), decision.clone());
-        // A gateway that shuts down waits for the end of the body, and for the store, as it does for tunnels.
-        let closing = self.tunnels.subscribe();
-        let open = closing.clone();
-        let settle = move |cost| async move {
-            gateway.settle(&costs, &mut decision, cost, status.is_success()).await;
+        let reader = source.reader(headers);
+        let is_encoded = source.reads_body() && reader.is_none();
+        let (gateway, costs, mut decision) = (Arc::clone(self), Arc::clone(costs), decision.clone());
+        // A gateway that stops waits for the end of the body, and for the store, as it does for tunnels.
+        let open = detachment.closing.clone();
+        let settle = move |usage: AnswerUsage| async move {
+            let settled = gateway.limits.settle(&mut decision, costs.price(status, usage)).await;
+            gateway.count(&costs, settled.is_ok(), status, usage.reported, is_encoded);
             drop(open);
         };
-        Some(AnswerMeter::new(CostMeter::new(reader, move |cost| Box::pin(settle(cost))), closing))
+        let meter = CostMeter::new(reader, move |usage| Box::pin(settle(usage)));
+        Some(AnswerMeter::new(meter, detachment.clone()))
     }
-}
 
-impl<S: Store + 'static> GatewayState<S> {
-    /// Settles a request at the cost that its answer reported. `expected` if an answer without a cost is unusual.
-    async fn settle(
+    /// Settles a request that got no answer.
+    pub(super) async fn settle_without_answer(
         &self,
         costs: &AnswerCosts,
         decision: &mut RateDecision,
-        cost: ReportedCost,
-        expected: bool,
+        price: AnswerPrice,
     ) {
-        if let Some(tokens) = cost.settles_at(decision.charged())
-            && self.limits.settle(decision, tokens).await.is_err()
-        {
-            // The response does not wait for the store, so there is nothing to tell the client.
-            return costs.count_failed(self.clock.now());
+        match self.limits.settle(decision, price).await {
+            Ok(()) => costs.count_no_answer(),
+            Err(_) => costs.count_failed(self.clock.now()),
         }
-        match cost {
-            ReportedCost::Exact(_) => costs.count_settled(),
-            ReportedCost::AtLeast(_) => costs.count_broken_off(),
-            ReportedCost::Unknown => costs.count_no_number(self.clock.now(), expected),
-        }
+    }
+
+    /// Settles an upgraded connection. `in_header` is the cost that the header of its answer reported.
+    pub(super) async fn settle_tunnel(
+        &self,
+        costs: &AnswerCosts,
+        decision: &mut RateDecision,
+        in_header: Option<u64>,
+        by_size: u64,
+    ) {
+        let tokens = by_size.max(in_header.unwrap_or(0));
+        let settled = self.limits.settle(decision, AnswerPrice::AtLeast(tokens)).await;
+        self.count(
+            costs,
+            settled.is_ok(),
+            StatusCode::SWITCHING_PROTOCOLS,
+            ReportedCost::Exact(tokens),
+            false,
+        );
+    }
+
+    fn count(
+        &self,
+        costs: &AnswerCosts,
+        is_settled: bool,
+        status: StatusCode,
+        reported: ReportedCost,
+        is_encoded: bool,
+    ) {
+        let now = self.clock.now();
+        if is_settled { costs.count(now, status, reported, is_encoded) } else { costs.count_failed(now) }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::{ActiveConfig, GatewayBuildError, Settings};
 use crate::access_log::AccessLog;
-use crate::limit::RateLimits;
+use crate::limit::{DetachedExchanges, RateLimits};
 use crate::refusal::RefusalLog;
 use crate::upstream::Connector;
 
@@ -26,6 +26,8 @@ pub(crate) struct GatewayState<S> {
     pub(crate) connector: Connector,
     pub(crate) bounds: Bounds,
     pub(crate) listener: Listener,
+    /// Exchanges that go on without their client.
+    pub(crate) detached: Arc<DetachedExchanges>,
     pub(crate) guesses: GuessLimiter,
     pub(crate) metrics: RequestMetrics,
     pub(crate) clock: Arc<dyn Clock>,

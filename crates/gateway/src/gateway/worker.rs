@@ -7,7 +7,7 @@ use futures_util::future::Either;
 use http::request::Parts;
 use http::{Request, Response};
 use spile_core::Store;
-use spile_listener::{ClientBody, HttpHandler, RequestOrigin};
+use spile_listener::{ClientBody, ConnectionPlace, HttpHandler, RequestOrigin};
 use spile_observe::trace::{Tracer, note_request, note_response};
 use tokio::sync::watch;
 
@@ -23,8 +23,12 @@ pub(crate) struct Worker<S> {
     pub(super) tunnels: watch::Sender<bool>,
 }
 
-/// The worker as the listener calls it.
-pub(crate) struct WorkerService<S>(pub(super) Arc<Worker<S>>);
+/// The worker as the listener calls it, for one connection.
+pub(crate) struct WorkerService<S> {
+    pub(super) worker: Arc<Worker<S>>,
+    /// `None` until there is a connection.
+    pub(super) place: Option<ConnectionPlace>,
+}
 
 impl<S: Store + 'static> Worker<S> {
     pub(crate) fn new(gateway: Arc<GatewayState<S>>) -> Self {
@@ -50,13 +54,14 @@ impl<S: Store + 'static> Worker<S> {
         self: Arc<Self>,
         tracer: Tracer,
         origin: RequestOrigin,
+        place: Option<ConnectionPlace>,
         mut parts: Parts,
         body: ClientBody,
     ) -> Response<ResponseBody> {
         let parent = parent_context(&mut parts.headers);
         let responded = async {
             note_request(&parts, origin.secure);
-            let response = self.respond(origin, parts, body).await;
+            let response = self.respond(origin, place, parts, body).await;
             note_response(response.status(), response.headers());
             response
         };
@@ -66,28 +71,34 @@ impl<S: Store + 'static> Worker<S> {
 
 impl<S> Clone for WorkerService<S> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self { worker: Arc::clone(&self.worker), place: self.place.clone() }
     }
 }
 
 impl<S: Store + 'static> HttpHandler for WorkerService<S> {
     type Body = ResponseBody;
 
+    fn for_connection(self, place: &ConnectionPlace) -> Self {
+        Self { place: Some(place.clone()), ..self }
+    }
+
     fn handle(
         self,
         origin: RequestOrigin,
         request: Request<ClientBody>,
     ) -> impl Future<Output = Response<ResponseBody>> + Send + 'static {
-        let ((parts, body), worker) = (request.into_parts(), self.0);
+        let ((parts, body), Self { worker, place }) = (request.into_parts(), self);
         match worker.gateway.tracer.clone() {
-            None => Either::Left(worker.respond(origin, parts, body)),
+            None => Either::Left(worker.respond(origin, place, parts, body)),
             // Boxed, so that the futures of requests that are not traced stay small.
-            Some(tracer) => Either::Right(Box::pin(worker.respond_traced(tracer, origin, parts, body))),
+            Some(tracer) => {
+                Either::Right(Box::pin(worker.respond_traced(tracer, origin, place, parts, body)))
+            }
         }
     }
 
     /// Resolves once no upgraded connection is left.
     async fn finished(&self) {
-        self.0.tunnels.closed().await;
+        self.worker.tunnels.closed().await;
     }
 }

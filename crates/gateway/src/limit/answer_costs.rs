@@ -1,18 +1,27 @@
-//! How often the answers of a route told what they cost.
+//! The price of the answers of a route, and how often they reported what they cost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::StatusCode;
 use metrics::{Counter, counter};
 use spile_core::Micros;
+use spile_tower::cost::{AnswerUsage, ErrorCost, ReportedCost, UnreadCost};
+
+use super::rate::AnswerPrice;
+use crate::route::Route;
 
 /// At most one line is logged in this time, for each route.
 const LOG_EVERY_US: u64 = 60_000_000;
 
-/// Counts the answers of one route whose requests are settled, and logs now and then that some could not be.
+/// Prices and counts the answers of one route whose requests are settled, and logs now and then that some could not be read.
 #[derive(Debug)]
 pub(crate) struct AnswerCosts {
     route: Box<str>,
+    unread_cost: UnreadCost,
+    error_cost: ErrorCost,
     settled: Counter,
+    error: Counter,
+    no_answer: Counter,
     no_number: Counter,
     broken_off: Counter,
     encoded: Counter,
@@ -22,44 +31,87 @@ pub(crate) struct AnswerCosts {
 }
 
 impl AnswerCosts {
-    pub(crate) fn new(route: &str) -> Self {
-        let result = |result: &'static str| counter!("gateway_answer_costs_total", "route" => route.to_owned(), "result" => result);
-        Self {
-            route: route.into(),
+    /// The prices of this route. `None` if its answers do not report their cost.
+    pub(crate) fn of(route: &Route) -> Option<Self> {
+        let source = route.cost_from_response.as_ref()?;
+        // The unit of a header field is the service's own, which has nothing to do with the size of a body.
+        let usual = if source.reads_body() { UnreadCost::default() } else { UnreadCost::Estimate };
+        let name = &*route.name;
+        let result = |result: &'static str| counter!("gateway_answer_costs_total", "route" => name.to_owned(), "result" => result);
+        Some(Self {
+            route: name.into(),
+            unread_cost: route.unread_cost.unwrap_or(usual),
+            error_cost: route.error_cost,
             settled: result("settled"),
+            error: result("error"),
+            no_answer: result("no_answer"),
             no_number: result("no_number"),
             broken_off: result("broken_off"),
             encoded: result("encoded"),
             failed: result("failed"),
             quiet_until_us: AtomicU64::new(0),
+        })
+    }
+
+    /// The price of an answer. A cost that can be read is the price, also of an error.
+    pub(crate) fn price(&self, status: StatusCode, usage: AnswerUsage) -> AnswerPrice {
+        let by_size = self.unread_cost.tokens(usage.bytes);
+        match usage.reported {
+            // A part of a document does not report what the whole of it cost.
+            ReportedCost::Exact(tokens) if status != StatusCode::PARTIAL_CONTENT => {
+                AnswerPrice::Exactly(tokens)
+            }
+            ReportedCost::Exact(tokens) | ReportedCost::AtLeast(tokens) => {
+                AnswerPrice::AtLeast(tokens.max(by_size))
+            }
+            ReportedCost::Unknown if is_error(status) => self.error_price(),
+            ReportedCost::Unknown => AnswerPrice::AtLeast(by_size),
         }
     }
 
-    /// The answer said its cost, and the store took it.
-    pub(crate) fn count_settled(&self) {
-        self.settled.increment(1);
+    /// Whether the size of an answer with this status does not change the price.
+    pub(crate) fn ignores_size(&self, status: StatusCode) -> bool {
+        is_error(status) || !matches!(self.unread_cost, UnreadCost::Bytes(_))
     }
 
-    /// The answer broke off after it had said a part of its cost.
-    pub(crate) fn count_broken_off(&self) {
-        self.broken_off.increment(1);
+    /// The price of a request that got no answer. If an upstream may have run it, it is that of an answer that could not be read.
+    pub(crate) fn price_without_answer(&self, may_have_run: bool) -> AnswerPrice {
+        if may_have_run { AnswerPrice::AtLeast(self.unread_cost.tokens(0)) } else { self.error_price() }
     }
 
-    /// The answer did not say its cost. That is worth a line if it should have.
-    pub(crate) fn count_no_number(&self, now: Micros, expected: bool) {
-        self.no_number.increment(1);
-        if expected {
-            self.log(now, "answers do not say what they cost: their requests stay charged as at first");
+    const fn error_price(&self) -> AnswerPrice {
+        match self.error_cost {
+            ErrorCost::None => AnswerPrice::Exactly(0),
+            ErrorCost::Estimate => AnswerPrice::AtLeast(0),
+            _ => AnswerPrice::Rules,
         }
     }
 
-    /// The answer was compressed although the upstream was asked not to.
-    pub(crate) fn count_encoded(&self, now: Micros) {
-        self.encoded.increment(1);
-        self.log(now, "answers are encoded and cannot be read: their requests stay charged as at first");
+    /// Counts an answer that the store has settled.
+    pub(crate) fn count(&self, now: Micros, status: StatusCode, reported: ReportedCost, is_encoded: bool) {
+        match reported {
+            ReportedCost::Exact(_) => self.settled.increment(1),
+            ReportedCost::AtLeast(_) => self.broken_off.increment(1),
+            ReportedCost::Unknown if is_error(status) => self.error.increment(1),
+            ReportedCost::Unknown if is_encoded => {
+                self.encoded.increment(1);
+                self.log(now, "answers are encoded and cannot be read: they cost `unread_cost`");
+            }
+            ReportedCost::Unknown => {
+                self.no_number.increment(1);
+                if status.is_success() {
+                    self.log(now, "answers do not report what they cost: they cost `unread_cost`");
+                }
+            }
+        }
     }
 
-    /// The store did not take the cost.
+    /// Counts a request without an answer.
+    pub(crate) fn count_no_answer(&self) {
+        self.no_answer.increment(1);
+    }
+
+    /// Counts a settlement that the store did not take.
     pub(crate) fn count_failed(&self, now: Micros) {
         self.failed.increment(1);
         self.log(now, "the store did not take what answers cost: their requests stay charged as at first");
@@ -72,4 +124,8 @@ impl AnswerCosts {
             tracing::warn!(target: "spile::gateway", route = &*self.route, "{message}");
         }
     }
+}
+
+fn is_error(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
 }

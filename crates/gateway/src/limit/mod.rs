@@ -4,14 +4,17 @@
 mod adaptive;
 mod answer_costs;
 mod caller_key;
+mod detached;
 mod fair_queue;
 mod rate;
 
 pub use adaptive::Adaptive;
+pub use detached::DetachedBounds;
 pub use fair_queue::Concurrency;
 
 pub(crate) use adaptive::AdaptiveLimit;
 pub(crate) use answer_costs::AnswerCosts;
 pub(crate) use caller_key::CallerKey;
+pub(crate) use detached::{DetachedExchange, DetachedExchanges, Detachment, MAX_DETACHED_BYTES};
 pub(crate) use fair_queue::{FairQueue, UpstreamPermit, acquire_any};
-pub(crate) use rate::{RateDecision, RateLimits};
+pub(crate) use rate::{AnswerPrice, RateDecision, RateLimits};

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use spile_core::{Clock, Decision, Micros, Reason, Store, StoreError};
 use spile_limiter::{Acquired, Ask, Permit, RateLimiter, Settled};
 use spile_observe::trace::{self, SpanKind, Tracer};
-use spile_policy::{Chain, Owed};
+use spile_policy::{BucketCharge, Chain, Owed};
 use spile_tower::response::{HeaderFields, is_grpc};
 use tokio::time::Instant;
 
@@ -42,10 +42,32 @@ pub(crate) struct RateDecision {
     shadow: Vec<Box<Self>>,
 }
 
+/// What a request costs in the end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AnswerPrice {
+    /// This many tokens.
+    Exactly(u64),
+    /// This many tokens, or as many as were charged before if that is more.
+    AtLeast(u64),
+    /// The cost that each rule sets.
+    Rules,
+}
+
+impl AnswerPrice {
+    /// The cost in one bucket.
+    fn in_bucket(self, bucket: &BucketCharge) -> u64 {
+        match self {
+            Self::Exactly(tokens) => tokens,
+            Self::AtLeast(tokens) => tokens.max(bucket.cost()),
+            Self::Rules => bucket.rule_cost(),
+        }
+    }
+}
+
 /// The permits of a request, until its response takes them.
 ///
-/// They end with this if the request is refused, if it panics or if its client disconnects before there is a response. After
-/// that, they end with the body or the tunnel that took them.
+/// They end with this if the request is refused, if it panics or if it ends before there is a response. After that, they end with
+/// the body or the tunnel that took them.
 type RequestPermits = Arc<Mutex<Vec<Permit>>>;
 
 impl<S: Store + 'static> RateLimits<S> {
@@ -91,13 +113,19 @@ impl<S: Store + 'static> RateLimits<S> {
         response
     }
 
-    /// Settles the request at `tokens`, whatever it was charged before. A rule in shadow mode that cannot be settled is no
+    /// Settles the request at this price, whatever it was charged before. A rule in shadow mode that cannot be settled is no
     /// failure.
-    pub(crate) async fn settle(&self, decision: &mut RateDecision, tokens: u64) -> Result<(), StoreError> {
+    pub(crate) async fn settle(
+        &self,
+        decision: &mut RateDecision,
+        price: AnswerPrice,
+    ) -> Result<(), StoreError> {
         for shadow in &decision.shadow {
-            let _ignored = self.limiter.settle(&shadow.chain, &shadow.decision, tokens).await;
+            let RateDecision { chain, decision: charged, .. } = &**shadow;
+            let _ignored = self.limiter.settle_each(chain, charged, |bucket| price.in_bucket(bucket)).await;
         }
-        let settled = self.limiter.settle(&decision.chain, &decision.decision, tokens).await?;
+        let RateDecision { chain, decision: charged, .. } = &*decision;
+        let settled = self.limiter.settle_each(chain, charged, |bucket| price.in_bucket(bucket)).await?;
         if let (Reason::Ok, Settled { decision: Some(settled), .. }) = (decision.decision.reason(), settled) {
             decision.decision = settled;
         }
@@ -168,17 +196,6 @@ fn shared(permits: Vec<Permit>) -> Option<RequestPermits> {
     (!permits.is_empty()).then(|| Arc::new(Mutex::new(permits)))
 }
 
-/// Ends the permits that no response has taken, when it is dropped.
-struct ReleaseOnDrop(RequestPermits);
-
-impl Drop for ReleaseOnDrop {
-    fn drop(&mut self) {
-        // Released outside of the lock.
-        let permits = mem::take(&mut *self.0.lock());
-        drop(permits);
-    }
-}
-
 impl RateDecision {
     pub(crate) fn rule(&self) -> Option<&str> {
         self.chain.rule()
@@ -200,15 +217,5 @@ impl RateDecision {
     /// Takes the permits, for the response to hold them.
     pub(crate) fn take_permits(&self) -> Vec<Permit> {
         self.permits.as_ref().map(|permits| mem::take(&mut *permits.lock())).unwrap_or_default()
-    }
-
-    /// What ends the permits that no response has taken, when it is dropped.
-    pub(crate) fn release_on_drop(&self) -> impl Send + Sync + 'static + use<> {
-        self.permits.clone().map(ReleaseOnDrop)
-    }
-
-    /// The highest cost that was charged.
-    pub(crate) fn charged(&self) -> u64 {
-        self.chain.highest_cost()
     }
 }

@@ -37,6 +37,8 @@ pub(crate) enum GatewayRefusal {
     /// Too many wrong credentials came from this address.
     TooManyGuesses,
     Forbidden(&'static str),
+    /// The route charges by the answer, and has no price for an upgraded connection.
+    UnpricedUpgrade,
     /// The limiter denied the request. The response is the limiter's.
     Limited(Box<Response<Bytes>>),
     /// A rule cannot be applied because of a mistake in the configuration.
@@ -112,6 +114,11 @@ impl GatewayRefusal {
                 (StatusCode::TOO_MANY_REQUESTS, 8, "too many wrong credentials came from this address")
             }
             Self::Forbidden(why) => (StatusCode::FORBIDDEN, 7, why),
+            Self::UnpricedUpgrade => (
+                StatusCode::FORBIDDEN,
+                7,
+                "connections cannot be upgraded here: this route charges by the answer and has no upgrade_cost",
+            ),
             Self::BodyTooLarge => {
                 (StatusCode::PAYLOAD_TOO_LARGE, 8, "the body is larger than this route allows")
             }

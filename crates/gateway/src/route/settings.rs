@@ -1,7 +1,7 @@
 //! The settings of a route.
 
 use spile_policy::{HostError, HostPattern, PathPattern, PatternError};
-use spile_tower::cost::{CostSource, Estimate};
+use spile_tower::cost::{BytesPerToken, CostSource, ErrorCost, Estimate, UnreadCost};
 
 use crate::auth::Caller;
 use crate::limit::{Adaptive, Concurrency};
@@ -45,6 +45,9 @@ pub struct Route {
     pub(crate) upgrades: Vec<Box<str>>,
     pub(crate) cost_from_response: Option<CostSource>,
     pub(crate) estimate: Option<Estimate>,
+    pub(crate) unread_cost: Option<UnreadCost>,
+    pub(crate) error_cost: ErrorCost,
+    pub(crate) upgrade_cost: Option<BytesPerToken>,
     pub(crate) adaptive: Option<Adaptive>,
     pub(crate) concurrency: Option<Concurrency>,
 }
@@ -73,6 +76,9 @@ impl Route {
             upgrades: vec!["websocket".into()],
             cost_from_response: None,
             estimate: None,
+            unread_cost: None,
+            error_cost: ErrorCost::default(),
+            upgrade_cost: None,
             adaptive: None,
             concurrency: None,
         })
@@ -178,9 +184,10 @@ impl Route {
         self
     }
 
-    /// Sets where responses say what a request cost in the end. The difference to what was charged is charged or refunded,
-    /// whatever the client does. Requests for a cost in the body ask the upstream not to compress it, and a client that
-    /// disconnects does not end them: the rest of the body is read for its cost.
+    /// Sets where responses report what a request cost in the end. The difference to what was charged is charged or refunded,
+    /// whatever the client does: a client that disconnects does not end the request, and the rest of the body is read for its
+    /// cost. If the cost is in the body, the upstream is asked for a whole one that is not compressed. Connections are not
+    /// upgraded without an [`upgrade_cost`](Self::upgrade_cost).
     pub fn cost_from_response(mut self, source: CostSource) -> Self {
         self.cost_from_response = Some(source);
         self
@@ -189,6 +196,27 @@ impl Route {
     /// Sets what requests are charged in place of the cost of each rule, until their responses say what they cost.
     pub fn estimate(mut self, estimate: Estimate) -> Self {
         self.estimate = Some(estimate);
+        self
+    }
+
+    /// Sets the least that a response costs whose cost cannot be read. By default it is one token for every 4 bytes of the
+    /// body, and nothing if the cost is in a header field. No such response costs less than was charged before it.
+    pub const fn unread_cost(mut self, cost: UnreadCost) -> Self {
+        self.unread_cost = Some(cost);
+        self
+    }
+
+    /// Sets what an error of the upstream costs that does not report a cost. By default it is the cost of each rule, in place
+    /// of the estimate.
+    pub const fn error_cost(mut self, cost: ErrorCost) -> Self {
+        self.error_cost = cost;
+        self
+    }
+
+    /// Allows upgraded connections on a route with [`cost_from_response`](Self::cost_from_response), and charges their bytes in
+    /// both directions. They cost no less than was charged before.
+    pub const fn upgrade_cost(mut self, price: BytesPerToken) -> Self {
+        self.upgrade_cost = Some(price);
         self
     }
 
@@ -215,6 +243,11 @@ impl Route {
     /// Whether the other is the same route with other settings: the same name and the same hosts.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.name == other.name && self.hosts == other.hosts
+    }
+
+    /// Whether upgraded connections are refused, because nothing says what they cost.
+    pub(crate) const fn refuses_upgrades(&self) -> bool {
+        self.cost_from_response.is_some() && self.upgrade_cost.is_none()
     }
 
     /// How the path is rewritten, if it is.

@@ -22,7 +22,7 @@ pub(crate) struct RouteState {
     pub(crate) retries: Arc<RetryBudget>,
     pub(crate) metrics: RouteMetrics,
     adaptive: Option<Arc<AdaptiveLimit>>,
-    /// `None` if responses do not say what they cost.
+    /// `None` if responses do not report what they cost.
     pub(crate) answer_costs: Option<Arc<AnswerCosts>>,
 }
 
@@ -38,7 +38,7 @@ impl RouteState {
         let adaptive = route.adaptive.map(adaptive);
         let metrics = RouteMetrics::new(&route.name);
         let retries = before.map(|before| Arc::clone(&before.retries)).unwrap_or_default();
-        let costs = route.cost_from_response.as_ref().map(|_| Arc::new(AnswerCosts::new(&route.name)));
+        let costs = AnswerCosts::of(&route).map(Arc::new);
         Self {
             rewrite: route.rewrite(),
             settings: route,

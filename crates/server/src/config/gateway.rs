@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use spile_gateway::{
-    AccessLogFormat, AccessLogSettings, Bounds, JwtKeyFile, JwtVerifier, Tls, UpstreamTlsFiles,
+    AccessLogFormat, AccessLogSettings, Bounds, DetachedBounds, JwtKeyFile, JwtVerifier, Tls,
+    UpstreamTlsFiles,
 };
 
 use super::LogFormat;
@@ -14,7 +15,7 @@ use super::bounds::BoundsSpec;
 use super::route::{Refusals, RefusalsSpec, RouteFiles, UpstreamTlsSpec};
 use super::source::{At, Faults};
 use super::tls::{TlsConfig, TlsSpec};
-use super::value::{RequestSpan, Size, TextOrTexts, share_or_none, table};
+use super::value::{RequestSpan, Size, TextOrTexts, share_or_none, table, within};
 
 /// `[gateway]`, apart from the bounds that it has in common with `[listen]`.
 #[derive(Debug, Deserialize, Serialize)]
@@ -36,6 +37,12 @@ pub(super) struct GatewaySpec {
     // HTTP/2 begins with windows of 64 KiB.
     #[serde(with = "Size::<65_536, 16_777_216>")]
     stream_window: u32,
+    /// Exchanges that go on without their client, at most.
+    max_detached: Option<usize>,
+    #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
+    max_detached_per_caller: usize,
+    #[serde(with = "RequestSpan")]
+    detached_timeout: Duration,
 }
 
 /// `[gateway.jwt]`: whose tokens are believed, and how they are read.
@@ -90,6 +97,8 @@ enum KeysWord {
 pub struct GatewayConfig {
     /// The bounds of the listener.
     pub bounds: Bounds,
+    /// The bounds of exchanges that go on without their client.
+    pub detached: DetachedBounds,
     /// The certificate that clients see; plain HTTP if `None`.
     pub tls: Option<TlsConfig>,
     /// Whose tokens are believed. `None` if no tokens are.
@@ -162,6 +171,9 @@ impl From<&GatewayConfig> for GatewaySpec {
             upstream_key_file: key_file,
             max_uri_bytes: config.bounds.uri_bytes,
             stream_window: config.bounds.stream_window,
+            max_detached: config.detached.total,
+            max_detached_per_caller: config.detached.per_caller,
+            detached_timeout: config.detached.timeout,
         }
     }
 }
@@ -178,6 +190,14 @@ impl GatewayConfig {
         let at = At::FILE.key("gateway");
         let mut bounds = bounds_spec.apply(Bounds::default());
         (bounds.uri_bytes, bounds.stream_window) = (spec.max_uri_bytes, spec.stream_window);
+        if let Some(most) = spec.max_detached.filter(|most| !(1..=bounds.connections).contains(most)) {
+            let message = format!("{most} is out of bounds");
+            let right = format_args!("1 to {}, which is `max_connections`", bounds.connections);
+            faults.add(&at.key("max_detached"), message, right);
+        }
+        let mut detached = DetachedBounds::default();
+        (detached.total, detached.per_caller) = (spec.max_detached, spec.max_detached_per_caller);
+        detached.timeout = spec.detached_timeout;
         let upstream_tls = UpstreamTlsSpec {
             ca_file: spec.upstream_ca_file,
             certificate_file: spec.upstream_certificate_file,
@@ -186,6 +206,7 @@ impl GatewayConfig {
         };
         Self {
             bounds,
+            detached,
             tls: TlsConfig::load(spec.tls, &at, Tls::HTTP, folder, faults),
             jwt: spec.jwt.and_then(|jwt| JwtConfig::check(jwt, &at.key("jwt"), folder, faults)),
             upstream_tls: files.check_usual(&upstream_tls, &at, faults),

@@ -45,7 +45,10 @@ impl Config {
             ("log.format", self.log.format != next.log.format),
             ("gateway.access_log", self.gateway.access_log != next.gateway.access_log),
             ("gateway.tls", files(&self.gateway.tls) != files(&next.gateway.tls)),
-            ("the bounds in gateway", self.gateway.bounds != next.gateway.bounds),
+            (
+                "the bounds in gateway",
+                self.gateway.bounds != next.gateway.bounds || self.gateway.detached != next.gateway.detached,
+            ),
             ("observe.otlp", self.observe.collector != next.observe.collector),
         ];
         settings.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()

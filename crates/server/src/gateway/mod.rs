@@ -38,7 +38,11 @@ impl GatewayHandle {
         let settings = telemetry.register(|| settings(config, decider.policy()))?;
         let mut bounds = config.gateway.bounds.clone();
         bounds.connections = connections;
-        let mut builder = Gateway::builder(decider.limiter()).clock(clock).bounds(bounds).settings(settings);
+        let mut builder = Gateway::builder(decider.limiter())
+            .clock(clock)
+            .bounds(bounds)
+            .detached(config.gateway.detached)
+            .settings(settings);
         if let Some(tracer) = tracer {
             builder = builder.tracer(tracer.clone());
         }

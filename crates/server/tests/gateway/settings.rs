@@ -366,6 +366,11 @@ fn what_is_wrong_with_a_cost_or_an_estimate_is_said_with_its_line() {
         "estimate = 0",
         "estimate = \"body/0\"",
         "estimate = \"lots\"",
+        "cost_from_response = true\nunread_cost = \"bytes/0\"",
+        "error_cost = \"free\"",
+        "upgrade_cost = 4",
+        "unread_cost = \"bytes/4\"",
+        "cost_from_response = true\nupgrades = []\nupgrade_cost = \"bytes/4\"",
     ];
     let said = [
         "`opnai` is not a place where a response says its cost",
@@ -376,10 +381,22 @@ fn what_is_wrong_with_a_cost_or_an_estimate_is_said_with_its_line() {
         "0 is out of bounds",
         "body/0 is out of bounds",
         "`lots` is not an estimate",
+        "bytes/0 is out of bounds",
+        "`free` is not a cost of an answer",
+        "`4` is not a cost of an answer",
     ];
-    let faults: Vec<(usize, &str)> =
-        said.iter().enumerate().map(|(at, words)| (4 * at + 4, *words)).collect();
-    assert_faults(&routes_with(&lines), &faults);
+    let mut end = 0;
+    let ends = lines.iter().map(|line| {
+        end += 3 + line.lines().count();
+        end
+    });
+    let faults: Vec<(usize, &str)> = ends.zip(said).collect();
+    assert_faults(&routes_with(&lines[..said.len()]), &faults);
+    let idle = [
+        "`unread_cost` has no effect without `cost_from_response`",
+        "`upgrade_cost` has no effect with `upgrades = []`",
+    ];
+    assert_faults(&routes_with(&lines[said.len()..]), &[(4, idle[0]), (10, idle[1])]);
 }
 
 #[test]
@@ -391,6 +408,12 @@ fn a_cost_and_an_estimate_are_shown_as_they_are_written() {
         ("cost_from_response = \"sse:/a/0\"\nestimate = 500", "estimate = 500"),
         ("cost_from_response = \"openai\"\nestimate = \"header:X-Tokens\"", "estimate = \"header:x-tokens\""),
         ("cost_from_response = \"openai\"\nestimate = \"body/4\"", "estimate = \"body/4\""),
+        ("cost_from_response = \"openai\"", "unread_cost = \"bytes/4\""),
+        ("cost_from_response = true", "unread_cost = \"estimate\""),
+        ("cost_from_response = \"openai\"\nunread_cost = 5000", "unread_cost = 5000"),
+        ("cost_from_response = \"openai\"", "error_cost = \"rule\""),
+        ("cost_from_response = \"openai\"\nerror_cost = \"none\"", "error_cost = \"none\""),
+        ("cost_from_response = \"openai\"\nupgrade_cost = \"bytes/8\"", "upgrade_cost = \"bytes/8\""),
     ] {
         let config = parse(&routes_with(&[written])).unwrap_or_else(|why| panic!("{why}")).to_string();
         assert!(config.lines().any(|line| line == shown), "{written}: {config}");

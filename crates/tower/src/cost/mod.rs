@@ -2,7 +2,8 @@
 //!
 //! A [`CostSource`] names the place: a header field, a number in a JSON body, or the same in server-sent events. A
 //! [`CostReader`] looks at the bytes of the body as they pass. It holds no more than a key of JSON, whatever the body is. An
-//! [`Estimate`] is charged before the cost is known. This module must not know who pays.
+//! [`Estimate`] is charged before the cost is known. An [`UnreadCost`] prices an answer that reports none, and an [`ErrorCost`] one that
+//! is an error. This module must not know who pays.
 
 mod body;
 mod estimate;
@@ -12,13 +13,15 @@ mod meter;
 mod pointer;
 mod reader;
 mod source;
+mod unread;
 
 pub use self::body::MeteredBody;
 pub use self::estimate::{Estimate, EstimateError};
-pub use self::meter::{CostMeter, SettleFuture};
+pub use self::meter::{AnswerUsage, CostMeter, SettleFuture};
 pub use self::pointer::{JsonPointer, JsonPointerError};
 pub use self::reader::{CostReader, ReportedCost};
 pub use self::source::{CostSource, CostSourceError};
+pub use self::unread::{BytesPerToken, ErrorCost, FallbackCostError, UnreadCost};
 
 /// The number of tokens that a text of digits is, at most `u64::MAX`. `None` if the text is not a whole number.
 fn parse_tokens(text: &str) -> Option<u64> {

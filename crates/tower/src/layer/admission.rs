@@ -106,9 +106,9 @@ impl Admission {
         }
         let meter = source.reader(response.headers()).map(|reader| {
             let admission = self.clone();
-            CostMeter::new(reader, move |cost| {
+            CostMeter::new(Some(reader), move |usage| {
                 Box::pin(async move {
-                    if let Some(tokens) = cost.settles_at(admission.charged()) {
+                    if let Some(tokens) = usage.reported.settles_at(admission.charged()) {
                         let _settled = admission.settle(tokens).await;
                     }
                 })

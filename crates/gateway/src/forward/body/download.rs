@@ -3,7 +3,6 @@
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -12,16 +11,11 @@ use spile_limiter::Permit;
 use spile_listener::{Deadline, PacedBody};
 use spile_tower::cost::CostMeter;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 use super::activity::{Activity, SharedIdleTimer};
 use crate::access_log::AccessRecord;
+use crate::limit::{DetachedExchange, Detachment, MAX_DETACHED_BYTES};
 use crate::upstream::{Http1Body, Http2Body, InFlightRequest};
-
-/// How long the rest of a body is read for its cost after its client has disconnected, within the route's timeouts.
-const READ_ON_FOR: Duration = Duration::from_secs(600);
-/// How many bytes of it are read.
-const READ_ON_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A body that is read from the upstream only as fast as the client takes it, with an idle timeout. It counts as a
 /// request in flight at the upstream until it has arrived completely.
@@ -34,7 +28,7 @@ pub(crate) struct Download {
     record: AccessRecord,
     /// Reads what the answer cost, until its end. Boxed, because few routes have one.
     meter: Option<Box<AnswerMeter>>,
-    /// The permits of the request, until the client has the last byte or has disconnected.
+    /// The permits of the request, until its last byte has arrived.
     permits: Vec<Permit>,
 }
 
@@ -42,8 +36,8 @@ pub(crate) struct Download {
 #[derive(Debug)]
 pub(crate) struct AnswerMeter {
     cost: CostMeter,
-    /// Turns true when the gateway stops. `None` once a task reads the rest.
-    closing: Option<watch::Receiver<bool>>,
+    /// `None` once the rest is read without a client.
+    detachment: Option<Detachment>,
 }
 
 #[derive(Debug)]
@@ -97,7 +91,7 @@ impl Download {
         self
     }
 
-    /// Reads what the answer cost while it passes. If the client disconnects, the rest is read for it all the same.
+    /// Reads what the answer cost while it passes. If the client disconnects, the rest is read all the same.
     pub(crate) fn read_cost(&mut self, meter: AnswerMeter) {
         self.meter = Some(Box::new(meter));
     }
@@ -129,7 +123,7 @@ impl Download {
         }
     }
 
-    /// Takes the rest of the body away from the client, but not its permits.
+    /// Takes the rest of the body away from the client, with everything that ends with it.
     #[cold]
     fn take_rest(&mut self) -> Self {
         Self {
@@ -138,41 +132,48 @@ impl Download {
             deadline: mem::replace(&mut self.deadline, Deadline::after(None)),
             record: AccessRecord::default(),
             meter: self.meter.take(),
-            permits: Vec::new(),
+            permits: mem::take(&mut self.permits),
         }
     }
 
-    /// Reads the rest of the body for its cost. If it takes too long, it is settled as one that broke off.
-    async fn read_on(mut self, mut closing: watch::Receiver<bool>) {
-        let rest = async {
-            let mut left = READ_ON_BYTES;
-            while let Some(Ok(frame)) = self.frame().await {
-                let bytes = frame.data_ref().map_or(0, Bytes::len) as u64;
-                let Some(less) = left.checked_sub(bytes) else { return };
-                left = less;
+    /// Reads the rest of the body for its cost, without a client. If it is cut, it is settled as one that broke off.
+    pub(crate) async fn read_on(mut self, mut detached: DetachedExchange) {
+        if let Some(meter) = &mut self.meter {
+            meter.detachment = None;
+            let mut bytes = 0;
+            let rest = async {
+                while let Some(Ok(frame)) = self.frame().await {
+                    bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+                    if bytes > MAX_DETACHED_BYTES {
+                        return;
+                    }
+                }
+            };
+            let _cut = detached.run(rest).await;
+            if bytes > MAX_DETACHED_BYTES {
+                detached.count_too_large();
             }
-        };
-        tokio::select! {
-            _ = tokio::time::timeout(READ_ON_FOR, rest) => {}
-            _ = closing.wait_for(|closing| *closing) => {}
         }
-        drop(self.meter.take());
+        // The exchange ends before its place is free.
+        drop(self);
     }
 }
 
 impl AnswerMeter {
-    /// A meter for the answers of a gateway that is `closing` when it stops. Then no rest is read any more.
-    pub(crate) const fn new(cost: CostMeter, closing: watch::Receiver<bool>) -> Self {
-        Self { cost, closing: Some(closing) }
+    /// A meter for an answer that is read to its end, even if its client goes before that.
+    pub(crate) const fn new(cost: CostMeter, detachment: Detachment) -> Self {
+        Self { cost, detachment: Some(detachment) }
     }
 }
 
 impl Drop for Download {
     fn drop(&mut self) {
-        let Some(meter) = &mut self.meter else { return };
+        let Some(detachment) = self.meter.as_mut().and_then(|meter| meter.detachment.take()) else { return };
         // A runtime that is shutting down drops the task at once, and the body in it starts no other.
-        if let (Some(closing), Ok(runtime)) = (meter.closing.take(), Handle::try_current()) {
-            runtime.spawn(self.take_rest().read_on(closing));
+        if let Ok(runtime) = Handle::try_current()
+            && let Some(detached) = detachment.detach()
+        {
+            runtime.spawn(self.take_rest().read_on(detached));
         }
     }
 }

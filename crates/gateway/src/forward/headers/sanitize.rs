@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use http::Version;
 use http::header::{
-    AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
-    TRAILER, VIA,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE, TRAILER,
+    VIA,
 };
 
 use super::equivalent_names::{has_equivalent_prefix, is_equivalent, is_plain};
@@ -36,6 +37,10 @@ const PATH_OVERRIDES: [HeaderName; 2] =
 /// Fields about credentials or framing that do not belong in trailers.
 const NOT_IN_TRAILERS: [HeaderName; 6] = [AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, TRAILER, X_API_KEY];
 
+/// Fields by which a client would choose to get less than the whole of a body, or one that cannot be read.
+const BODY_CHOICES: [HeaderName; 7] =
+    [ACCEPT_ENCODING, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE];
+
 /// Removes from a request the fields that clients may not set, and those that are meant for the gateway alone
 /// (`is_ours`). Joins cookies for upstreams that speak HTTP/1.1.
 pub(crate) fn sanitize_request(
@@ -48,6 +53,17 @@ pub(crate) fn sanitize_request(
     if version == Version::HTTP_2 {
         join_cookies(headers);
     }
+}
+
+/// Asks for the whole body as it is: removes conditions and ranges, and forbids compression.
+pub(crate) fn request_whole_body(headers: &mut HeaderMap) {
+    let is_choice =
+        |name: &&HeaderName| BODY_CHOICES.iter().any(|own| is_equivalent(name.as_str(), own.as_str()));
+    let chosen: Vec<HeaderName> = headers.keys().filter(is_choice).cloned().collect();
+    for name in chosen {
+        headers.remove(name);
+    }
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// Removes from a request's trailers the fields that clients may not set and those that only belong in a header: some

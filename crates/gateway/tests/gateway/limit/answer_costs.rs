@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use parking_lot::Mutex;
-use spile_core::{FakeClock, LimitStatus};
-use spile_gateway::{Gateway, Route, Timeouts, Upstream};
+use spile_core::{Cost, FakeClock, LimitStatus};
+use spile_gateway::{Gateway, GatewayBuilder, Route, Timeouts, UnreadCost, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,31 +20,45 @@ use crate::support::{
 };
 
 /// What a client may spend. The clock stands still, so nothing comes back.
-const BUDGET: u64 = 10_000;
+pub(super) const BUDGET: u64 = 10_000;
+/// The cost of the one rule.
+pub(super) const RULE_COST: Cost = Cost::ONE;
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: g\r\nAccept-Encoding: gzip, br\r\n\r\n";
-const EVENTS: &str =
+pub(super) const EVENTS: &str =
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
 
 /// A gateway with one route whose answers say what they cost, and what its clients have left.
-struct Budget {
-    gateway: Running,
-    metrics: Metrics,
-    limiter: RateLimiter<MemoryStore<Arc<FakeClock>>>,
+pub(super) struct Budget {
+    pub(super) gateway: Running,
+    pub(super) metrics: Metrics,
+    limiter: RateLimiter<Store>,
 }
 
+type Store = MemoryStore<Arc<FakeClock>>;
+
 impl Budget {
-    async fn on(route: Route, source: &str) -> Self {
-        let limiter = limiter_on(&FakeClock::default());
+    pub(super) async fn on(route: Route, source: &str) -> Self {
         let mut timeouts = Timeouts::default();
         timeouts.idle = Duration::from_secs(2);
-        let route = route.named("llm").cost_from_response(source.parse().unwrap()).timeouts(timeouts);
-        let rules = [by_tenant_or_address("default")];
-        let builder = Gateway::builder(limiter.clone()).route(route);
-        let (gateway, metrics) = metered(builder.policy(policy([plan("free", BUDGET, 1)], rules))).await;
+        Self::within(route.timeouts(timeouts), source, |builder| builder).await
+    }
+
+    /// A gateway with other settings.
+    pub(super) async fn within(
+        route: Route,
+        source: &str,
+        change: impl FnOnce(GatewayBuilder<Store>) -> GatewayBuilder<Store>,
+    ) -> Self {
+        let limiter = limiter_on(&FakeClock::default());
+        let route = route.named("llm").cost_from_response(source.parse().unwrap());
+        let mut rule = by_tenant_or_address("default");
+        rule.cost = RULE_COST;
+        let builder = change(Gateway::builder(limiter.clone()).route(route));
+        let (gateway, metrics) = metered(builder.policy(policy([plan("free", BUDGET, 1)], [rule]))).await;
         Self { gateway, metrics, limiter }
     }
 
-    async fn with_estimate(upstream: Upstream, source: &str, estimate: &str) -> Self {
+    pub(super) async fn with_estimate(upstream: Upstream, source: &str, estimate: &str) -> Self {
         Self::on(to(upstream).estimate(estimate.parse().unwrap()), source).await
     }
 
@@ -55,26 +69,26 @@ impl Budget {
     }
 
     /// What has been spent.
-    async fn spent(&self) -> u64 {
+    pub(super) async fn spent(&self) -> u64 {
         let status = self.look().await;
         BUDGET - status.remaining() + status.owed()
     }
 
-    async fn comes_to(&self, tokens: u64) {
+    pub(super) async fn comes_to(&self, tokens: u64) {
         until(&format!("{tokens} tokens to be spent"), || async { self.spent().await == tokens }).await;
     }
 
     /// How many answers had this result.
-    fn answers(&self, result: &str) -> u64 {
+    pub(super) fn answers(&self, result: &str) -> u64 {
         self.metrics.count(&format!("gateway_answer_costs_total llm {result}"))
     }
 
-    async fn counts(&self, result: &str) {
+    pub(super) async fn counts(&self, result: &str) {
         until(&format!("an answer to be counted as {result}"), || async { self.answers(result) == 1 }).await;
     }
 
     /// Asks, and returns the connection.
-    async fn ask(&self) -> TcpStream {
+    pub(super) async fn ask(&self) -> TcpStream {
         let mut client = TcpStream::connect(self.gateway.address).await.unwrap();
         client.write_all(REQUEST).await.unwrap();
         client
@@ -82,15 +96,15 @@ impl Budget {
 }
 
 /// An upstream whose one answer the test writes piece by piece. It hangs up when the test drops `pieces`.
-struct Scripted {
-    backend: RawBackend,
+pub(super) struct Scripted {
+    pub(super) backend: RawBackend,
     /// The header of the request, once it has come.
     asked: mpsc::UnboundedReceiver<String>,
-    pieces: mpsc::UnboundedSender<String>,
+    pub(super) pieces: mpsc::UnboundedSender<String>,
 }
 
 impl Scripted {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let (ask, asked) = mpsc::unbounded_channel();
         let (pieces, script) = mpsc::unbounded_channel::<String>();
         let script = Arc::new(tokio::sync::Mutex::new(script));
@@ -110,33 +124,33 @@ impl Scripted {
         Self { backend, asked, pieces }
     }
 
-    async fn is_asked(&mut self) -> String {
+    pub(super) async fn is_asked(&mut self) -> String {
         in_time("the upstream to be asked", self.asked.recv()).await.unwrap()
     }
 
-    fn say(&self, piece: impl Into<String>) {
+    pub(super) fn say(&self, piece: impl Into<String>) {
         self.pieces.send(piece.into()).unwrap();
     }
 
-    fn say_event(&self, data: &str) {
+    pub(super) fn say_event(&self, data: &str) {
         self.say(chunk(&event(data)));
     }
 }
 
-fn event(data: &str) -> String {
+pub(super) fn event(data: &str) -> String {
     format!("data: {data}\n\n")
 }
 
-fn chunk(text: &str) -> String {
+pub(super) fn chunk(text: &str) -> String {
     format!("{:X}\r\n{text}\r\n", text.len())
 }
 
-/// The last event of a stream that cost so much.
-fn usage(tokens: u64) -> String {
+/// The last event of a stream that cost this many tokens.
+pub(super) fn usage(tokens: u64) -> String {
     format!("{{\"choices\":[],\"usage\":{{\"prompt_tokens\":1,\"total_tokens\":{tokens}}}}}")
 }
 
-const DELTA: &str = r#"{"choices":[{"index":0,"delta":{"content":"Hello"}}],"usage":null}"#;
+pub(super) const DELTA: &str = r#"{"choices":[{"index":0,"delta":{"content":"Hello"}}],"usage":null}"#;
 
 const OPENAI: &str = r#"{"id":"chatcmpl-123","object":"chat.completion","choices":[{"index":0,"message":
     {"role":"assistant","content":"Two \"quoted\" words."},"finish_reason":"stop"}],
@@ -152,7 +166,7 @@ const ANTHROPIC_EVENTS: &str = "event: message_start\ndata: {\"type\":\"message_
     event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
 
 /// An answer of this type.
-fn answer(content_type: &'static str, body: &'static str) -> http::Response<Full<Bytes>> {
+pub(super) fn answer(content_type: &'static str, body: &'static str) -> http::Response<Full<Bytes>> {
     let mut response = text(body);
     response.headers_mut().insert("content-type", content_type.parse().unwrap());
     response
@@ -403,7 +417,8 @@ async fn a_request_is_charged_by_its_estimate_and_by_its_rule_if_that_says_nothi
         ("body/4", &[], "", 1),
         ("250", &[], "", 250),
     ] {
-        let budget = Budget::with_estimate(backend.upstream(), "openai", estimate).await;
+        let route = to(backend.upstream()).estimate(estimate.parse().unwrap());
+        let budget = Budget::on(route.unread_cost(UnreadCost::Estimate), "openai").await;
         let told = budget.gateway.client().await.ask("POST", "/", fields, body).await;
         assert_eq!(told.status, 200);
         assert_eq!(budget.spent().await, charged, "{estimate} {fields:?}");

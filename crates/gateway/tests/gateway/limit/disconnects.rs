@@ -15,6 +15,7 @@ use spile_redis::RedisStore;
 use spile_testkit::redis::{RedisServer, Reply};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::support::{RawBackend, Running, in_time, policy, read_until, running, to, under};
@@ -129,30 +130,42 @@ async fn reset_streams(gateway: SocketAddr) {
     connection.abort();
 }
 
-/// An upstream that does what the path says.
-async fn backend() -> Upstream {
-    let backend = RawBackend::start(|mut stream| async move {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            if !stream.read_buf(&mut head).await.is_ok_and(|bytes| bytes > 0) || head.ends_with(b"half") {
-                break;
+/// An upstream that does what the path says. Answers that are read for their cost break off when all clients have gone.
+async fn backend(finished: &watch::Receiver<bool>) -> Upstream {
+    let finished = finished.clone();
+    let backend = RawBackend::start(move |mut stream| {
+        let mut finished = finished.clone();
+        async move {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                if !stream.read_buf(&mut head).await.is_ok_and(|bytes| bytes > 0) || head.ends_with(b"half") {
+                    break;
+                }
+            }
+            let head = String::from_utf8_lossy(&head);
+            let answer: &[u8] = match head.split(' ').nth(1) {
+                Some("/half" | "/metered/half") => {
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"half"
+                }
+                Some("/whole") => b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 4\r\n\r\nhalf",
+                Some("/tunnel") => {
+                    b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+                }
+                Some("/retry") if fastrand::bool() => return,
+                _ => b"",
+            };
+            let _sent = stream.write_all(answer).await;
+            let hung_up = async { while stream.read(&mut [0; 64]).await.is_ok_and(|bytes| bytes > 0) {} };
+            if head.starts_with("GET /metered") {
+                // The gateway goes on without the client until the answer breaks off.
+                tokio::select! {
+                    () = hung_up => {}
+                    () = async { drop(finished.wait_for(|finished| *finished).await) } => {}
+                }
+            } else {
+                hung_up.await;
             }
         }
-        let head = String::from_utf8_lossy(&head);
-        let answer: &[u8] = match head.split(' ').nth(1) {
-            Some("/half" | "/metered/half") => {
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"half"
-            }
-            Some("/whole") => b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 4\r\n\r\nhalf",
-            Some("/tunnel") => {
-                b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
-            }
-            Some("/retry") if fastrand::bool() => return,
-            _ => b"",
-        };
-        let _sent = stream.write_all(answer).await;
-        // Until the gateway hangs up.
-        while stream.read(&mut [0; 64]).await.is_ok_and(|bytes| bytes > 0) {}
     });
     backend.await.upstream()
 }
@@ -175,8 +188,10 @@ async fn http2_backend() -> Upstream {
     format!("h2c://{}", backend.await.address).parse().unwrap()
 }
 
-async fn gateway<S: Store + 'static>(limiter: RateLimiter<S>) -> Running {
-    let (one, two) = (backend().await, backend().await);
+/// The gateway, and the end of the answers that are read for their cost.
+async fn gateway<S: Store + 'static>(limiter: RateLimiter<S>) -> (Running, watch::Sender<bool>) {
+    let (finish, finished) = watch::channel(false);
+    let (one, two) = (backend(&finished).await, backend(&finished).await);
     let mut cap = Concurrency::default();
     (cap.per_upstream, cap.per_caller) = (4, Some(4));
     let at = |path: &str| Route::new(path, [one.clone()]).unwrap();
@@ -188,11 +203,11 @@ async fn gateway<S: Store + 'static>(limiter: RateLimiter<S>) -> Running {
         .route(at("/metered").cost_from_response("json:/cost".parse().unwrap()))
         .route(Route::new("/retry", [one.clone(), two]).unwrap().retries(2))
         .policy(policy([jobs], [under("default", "jobs")]));
-    running(builder).await
+    (running(builder).await, finish)
 }
 
 /// Lets all clients come and go, and looks for permits that they have left.
-async fn leave_none(gateway: &Running, held: impl Fn() -> usize) {
+async fn leave_none((gateway, finish): &(Running, watch::Sender<bool>), held: impl Fn() -> usize) {
     let (mut clients, mut most_held) = (JoinSet::new(), 0);
     for number in 0..CLIENTS {
         clients.spawn(Phase::ALL[number % Phase::ALL.len()].run(gateway.address));
@@ -207,6 +222,7 @@ async fn leave_none(gateway: &Running, held: impl Fn() -> usize) {
         done.unwrap();
     }
     assert!(most_held > 0, "permits are held while clients are there");
+    finish.send_replace(true);
     tokio::time::sleep(GONE_WITHIN).await;
     assert_eq!(held(), 0, "permits are left of {most_held} that were held at once");
 }

@@ -392,7 +392,7 @@ async fn a_tunnel_holds_its_permit_until_either_side_closes_it_or_the_gateway_st
     let mut told = Told::start().await;
     let plain = to(told.upstream());
     let settled = to(told.upstream()).cost_from_response("header:x-cost".parse().unwrap());
-    for route in [plain, settled] {
+    for route in [plain, settled.upgrade_cost("bytes/4".parse().unwrap())] {
         let mut jobs = Jobs::on(route).await;
         let mut tunnels = Vec::new();
         for _ in 0..2 {
@@ -479,7 +479,7 @@ async fn a_stream_of_http_2_or_grpc_that_is_reset_ends_its_permit_and_no_other()
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_ends_its_permit_although_the_answer_is_read_for_its_cost() {
+async fn a_client_that_hangs_up_on_an_answer_that_is_read_for_its_cost_keeps_its_permit_until_its_end() {
     let mut told = Told::start().await;
     let jobs = Jobs::on(to(told.upstream()).cost_from_response("json:/cost".parse().unwrap())).await;
     let left = async || {
@@ -488,21 +488,27 @@ async fn a_client_that_hangs_up_ends_its_permit_although_the_answer_is_read_for_
     };
     let client = jobs.send(GET).await;
     let answer = told.asked().await;
-    jobs.hang_up(client, "before the head").await;
+    drop(client);
+    let released = tokio::time::timeout(GONE_WITHIN, jobs.comes_to_hold(0)).await;
+    assert!(released.is_err() && jobs.held() == 1, "the exchange goes on");
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n";
     answer.send(head).unwrap();
     answer.send("{\"cost\": 20}").unwrap();
     drop(answer);
     until("the first to be settled", || async { left().await == 980 }).await;
+    jobs.comes_to_hold(0).await;
 
     let mut client = jobs.send(GET).await;
     let answer = told.asked().await;
     answer.send(head).unwrap();
     read_until(&mut client, "\r\n\r\n").await;
-    jobs.hang_up(client, "before the body").await;
+    drop(client);
+    let released = tokio::time::timeout(GONE_WITHIN, jobs.comes_to_hold(0)).await;
+    assert!(released.is_err() && jobs.held() == 1, "the exchange goes on");
     answer.send("{\"cost\": 30}").unwrap();
     drop(answer);
     until("the second to be settled", || async { left().await == 950 }).await;
+    jobs.comes_to_hold(0).await;
 
     let mut client = jobs.send(GET).await;
     let answer = told.asked().await;

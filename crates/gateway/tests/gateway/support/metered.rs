@@ -26,6 +26,11 @@ impl Metrics {
         f64::from_bits(self.count(series))
     }
 
+    /// Whether the gauge has this value.
+    pub(crate) fn is_at(&self, series: &str, value: u32) -> bool {
+        (self.gauge(series) - f64::from(value)).abs() < 0.5
+    }
+
     fn series(&self, key: &Key) -> Arc<AtomicU64> {
         let labels = key.labels().map(|label| format!(" {}", label.value()));
         let name = labels.fold(key.name().to_owned(), |name, label| name + &label);

@@ -121,6 +121,7 @@ impl RouteConfig {
             .collect();
         let limits =
             rule::check_limits(spec.limits.as_deref().unwrap_or_default(), &at.key("limits"), known, faults);
+        spec.check_costs(at, faults);
         if let Some(cap) = &mut spec.concurrency {
             cap.check(&at.key("concurrency"), faults);
         }
@@ -185,6 +186,13 @@ impl RouteConfig {
         if let Some(estimate) = &spec.estimate {
             served = served.estimate(estimate.clone());
         }
+        if let Some(cost) = spec.unread_cost {
+            served = served.unread_cost(cost);
+        }
+        if let Some(price) = spec.upgrade_cost {
+            served = served.upgrade_cost(price);
+        }
+        served = served.error_cost(spec.error_cost.unwrap_or_default());
         if let Some(tls) = &self.upstream_tls.loaded {
             served = served.upstream_tls(tls);
         }

@@ -1,14 +1,17 @@
 //! `[[routes]]` as they are written.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use http::HeaderName;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use spile_gateway::{
-    Adaptive, Balance, Concurrency, CostSource, Estimate, HealthCheck, Timeouts, UpstreamTlsFiles,
+    Adaptive, Balance, BytesPerToken, Concurrency, CostSource, ErrorCost, Estimate, HealthCheck, Timeouts,
+    UnreadCost, UpstreamTlsFiles,
 };
 
 use super::refusals::RefusalsSpec;
@@ -78,8 +81,17 @@ pub(crate) struct RouteSpec {
     #[serde(with = "CostPlace")]
     pub(super) cost_from_response: Option<CostSource>,
     /// What is charged before the service has said that.
-    #[serde(deserialize_with = "read_estimate", serialize_with = "write_estimate")]
+    #[serde(deserialize_with = "read_cost", serialize_with = "write_cost")]
     pub(super) estimate: Option<Estimate>,
+    /// The least that an answer costs whose cost cannot be read.
+    #[serde(deserialize_with = "read_cost", serialize_with = "write_cost")]
+    pub(super) unread_cost: Option<UnreadCost>,
+    /// The cost of an error of the service.
+    #[serde(deserialize_with = "read_cost", serialize_with = "write_cost")]
+    pub(super) error_cost: Option<ErrorCost>,
+    /// The cost of an upgraded connection, which is refused without it.
+    #[serde(deserialize_with = "read_cost", serialize_with = "write_cost")]
+    pub(super) upgrade_cost: Option<BytesPerToken>,
     /// How limits shrink while the services fail or are slow.
     #[serde(deserialize_with = "table")]
     pub(super) adaptive: Option<AdaptiveSpec>,
@@ -117,6 +129,9 @@ impl Default for RouteSpec {
             limits: None,
             cost_from_response: None,
             estimate: None,
+            unread_cost: None,
+            error_cost: None,
+            upgrade_cost: None,
             adaptive: None,
             concurrency: None,
         }
@@ -129,6 +144,29 @@ impl RouteSpec {
         (timeouts.first_byte, timeouts.connect) = (self.timeout, self.connect_timeout);
         (timeouts.idle, timeouts.total) = (self.idle_timeout, self.total_timeout);
         timeouts
+    }
+
+    /// Refuses prices of answers on a route whose answers report no cost, and fills in those that are not set.
+    pub(super) fn check_costs(&mut self, at: &At<'_>, faults: &mut Faults) {
+        let Some(source) = &self.cost_from_response else {
+            let prices = [
+                ("unread_cost", self.unread_cost.is_some()),
+                ("error_cost", self.error_cost.is_some()),
+                ("upgrade_cost", self.upgrade_cost.is_some()),
+            ];
+            for (key, _) in prices.into_iter().filter(|(_, is_set)| *is_set) {
+                let message = format!("`{key}` has no effect without `cost_from_response`");
+                faults.add(&at.key(key), message, "set `cost_from_response` too, or remove it");
+            }
+            return;
+        };
+        if self.upgrade_cost.is_some() && self.upgrades.is_empty() {
+            let message = "`upgrade_cost` has no effect with `upgrades = []`";
+            faults.add(&at.key("upgrade_cost"), message, "allow a protocol in `upgrades`, or remove it");
+        }
+        let usual = if source.reads_body() { UnreadCost::default() } else { UnreadCost::Estimate };
+        self.unread_cost.get_or_insert(usual);
+        self.error_cost.get_or_insert_default();
     }
 }
 
@@ -224,29 +262,52 @@ impl CostPlace {
     }
 }
 
+/// A cost that is written as a number of tokens or as text.
+trait WrittenCost: FromStr<Err: Display> + Display {
+    const RIGHT: &'static str;
+}
+
+impl WrittenCost for Estimate {
+    const RIGHT: &'static str =
+        "1 to 1000000000 tokens, `header:NAME`, or `body/BYTES` for one token per 1 to 1048576 bytes";
+}
+
+impl WrittenCost for UnreadCost {
+    const RIGHT: &'static str =
+        "`bytes/BYTES` for one token per 1 to 1048576 bytes, 1 to 1000000000 tokens, or `estimate`";
+}
+
+impl WrittenCost for ErrorCost {
+    const RIGHT: &'static str = "`rule`, `none` or `estimate`";
+}
+
+impl WrittenCost for BytesPerToken {
+    const RIGHT: &'static str = "`bytes/BYTES` for one token per 1 to 1048576 bytes";
+}
+
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "invalid type, expected tokens, as in 500, or text, as in `body/4`")]
-enum WrittenEstimate {
+enum TokensOrText {
     Tokens(u64),
     Text(String),
 }
 
-fn read_estimate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Estimate>, D::Error> {
-    let Some(written) = Option::<WrittenEstimate>::deserialize(from)? else { return Ok(None) };
+fn read_cost<'de, T: WrittenCost, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    let Some(written) = Option::<TokensOrText>::deserialize(from)? else { return Ok(None) };
     let text = match written {
-        WrittenEstimate::Tokens(tokens) => tokens.to_string(),
-        WrittenEstimate::Text(text) => text,
+        TokensOrText::Tokens(tokens) => tokens.to_string(),
+        TokensOrText::Text(text) => text,
     };
-    let right = "1 to 1000000000 tokens, `header:NAME`, or `body/BYTES` for one token per 1 to 1048576 bytes";
-    text.parse().map(Some).map_err(|why| wrong(why, right))
+    text.parse().map(Some).map_err(|why| wrong(why, T::RIGHT))
 }
 
 #[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
-fn write_estimate<S: Serializer>(estimate: &Option<Estimate>, to: S) -> Result<S::Ok, S::Error> {
-    match estimate {
-        None => to.serialize_none(),
-        Some(Estimate::Tokens(cost)) => to.serialize_u32(cost.get()),
-        Some(estimate) => to.collect_str(estimate),
+fn write_cost<T: WrittenCost, S: Serializer>(cost: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+    let Some(cost) = cost else { return to.serialize_none() };
+    let text = cost.to_string();
+    match text.parse() {
+        Ok(tokens) => to.serialize_u32(tokens),
+        Err(_) => to.serialize_str(&text),
     }
 }
 
