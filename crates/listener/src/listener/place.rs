@@ -19,10 +19,10 @@ struct PlaceState {
 
 /// A place that work holds after its client has gone, until this is dropped.
 #[derive(Debug)]
-pub struct KeptPlace(Kept);
+pub struct KeptPlace(PlaceSource);
 
 #[derive(Debug)]
-enum Kept {
+enum PlaceSource {
     OfConnection(Arc<PlaceState>),
     Another { _permit: OwnedSemaphorePermit },
 }
@@ -36,16 +36,16 @@ impl ConnectionPlace {
     /// of HTTP/2 do that were reset on the same connection. `None` if all places of the listener are taken.
     pub fn keep(&self) -> Option<KeptPlace> {
         if !self.0.kept.swap(true, Ordering::Relaxed) {
-            return Some(KeptPlace(Kept::OfConnection(Arc::clone(&self.0))));
+            return Some(KeptPlace(PlaceSource::OfConnection(Arc::clone(&self.0))));
         }
         let another = Arc::clone(self.0.permit.semaphore()).try_acquire_owned().ok()?;
-        Some(KeptPlace(Kept::Another { _permit: another }))
+        Some(KeptPlace(PlaceSource::Another { _permit: another }))
     }
 }
 
 impl Drop for KeptPlace {
     fn drop(&mut self) {
-        if let Kept::OfConnection(place) = &self.0 {
+        if let PlaceSource::OfConnection(place) = &self.0 {
             place.kept.store(false, Ordering::Relaxed);
         }
     }
