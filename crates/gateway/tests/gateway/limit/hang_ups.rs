@@ -105,14 +105,13 @@ impl Client {
             let head = read_until(&mut client, "\r\n\r\n").await;
             return head[9..12].parse().unwrap();
         }
-        let mut client = match shared.take() {
-            Some(client) => client,
-            None => {
-                let stream = TcpStream::connect(gateway.address).await.unwrap();
-                let (client, connection) = h2::client::handshake(stream).await.unwrap();
-                tokio::spawn(async move { drop(connection.await) });
-                client
-            }
+        let mut client = if let Some(client) = shared.take() {
+            client
+        } else {
+            let stream = TcpStream::connect(gateway.address).await.unwrap();
+            let (client, connection) = h2::client::handshake(stream).await.unwrap();
+            tokio::spawn(async move { drop(connection.await) });
+            client
         };
         let request = http::Request::get("http://g/").body(()).unwrap();
         let (answer, mut stream) = client.send_request(request, true).unwrap();
