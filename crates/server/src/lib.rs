@@ -31,5 +31,5 @@ pub use config::{
     Listen, LoadError, LogFormat, LogLevel, NotText, OpenAdmin, ProxyKind, RespConfig, RouteConfig, STARTER,
     StoreConfig, StoreUrl, TimeOf, TlsConfig, UnknownLogLevel, UnknownStore, Unreadable,
 };
-pub use secret::mask;
+pub use secret::{mask, mask_typed};
 pub use serve::{BindError, Listeners, Server};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 use spile_server::cli::{Cli, complain};
-use spile_server::mask;
+use spile_server::{mask, mask_typed};
 
 /// Requests allocate small and free fast, on many threads: what mimalloc is made for.
 #[global_allocator]
@@ -38,7 +38,7 @@ fn explain(why: &clap::Error) -> ExitCode {
     let mut text = why.to_string();
     // What was typed may be a secret in the wrong place.
     if let Some(ContextValue::String(typed)) = why.get(ContextKind::InvalidValue) {
-        text = text.replace(typed.as_str(), &mask(typed));
+        text = text.replace(typed.as_str(), &mask_typed(typed));
     }
     let text = mask(&text);
     // What is wrong ends at the first empty line; usage and tips follow.

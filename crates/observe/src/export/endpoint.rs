@@ -126,9 +126,9 @@ impl HttpEndpoint {
 
 /// The URL as it may be shown: the part before an `@` may contain a password.
 fn without_secrets(url: &str) -> String {
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?.1))) {
-        Some((scheme, rest)) => format!("{scheme}://***@{rest}"),
-        None => url.to_owned(),
+    match url.split_once("://") {
+        Some((scheme @ ("http" | "https"), _)) => format!("{scheme}://***"),
+        _ => "***".to_owned(),
     }
 }
 
@@ -169,6 +169,8 @@ mod tests {
     #[test]
     fn an_error_does_not_show_a_password() {
         let why = HttpEndpoint::parse("http://user:hunter2@example.com/").map(drop).unwrap_err().to_string();
+        assert!(!why.contains("hunter2"), "{why}");
+        let why = HttpEndpoint::parse("htps://example.com/hunter2").map(drop).unwrap_err().to_string();
         assert!(!why.contains("hunter2"), "{why}");
     }
 }

@@ -13,6 +13,7 @@ use spile_redis::{RedisBuildError, RedisStore, RedisStoreBuilder};
 
 use super::source::{At, Faults, wrong};
 use super::value::{RequestSpan, Span, SpanOrZero, StoreSpan, Text, Written, share, within};
+use crate::secret::is_almost_scheme;
 
 /// The schemes that name a Redis.
 const REDIS_SCHEMES: [&str; 7] =
@@ -200,8 +201,8 @@ impl FromStr for StoreUrl {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::Memory),
             Some((scheme, _)) if REDIS_SCHEMES.contains(&scheme) => Ok(Self::Redis(text.to_owned())),
-            // Anything but letters may be a password in the wrong place.
-            Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_lowercase()) => {
+            // Anything else may be a password in the wrong place.
+            Some((scheme, _)) if !scheme.is_empty() && is_almost_scheme(scheme) => {
                 Err(UnknownStore(format!("`{scheme}:`")))
             }
             _ => Err(UnknownStore("this".to_owned())),

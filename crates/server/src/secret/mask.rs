@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 /// What stands in place of every secret, however long it is.
-const MASK: &str = "***";
+pub(super) const MASK: &str = "***";
 
 /// How the names of settings end whose values are secrets, in lowercase and without `_` and `-`.
 const SECRETS: [&str; 13] = [
@@ -41,7 +41,12 @@ pub(crate) struct Masked {
 
 impl Masked {
     pub(crate) fn new(text: &str) -> Self {
-        let secrets = secrets(text);
+        Self::hiding(text, Vec::new())
+    }
+
+    /// The same, and without these parts, none of which goes over the end of a line.
+    pub(crate) fn hiding(text: &str, parts: Vec<Range<usize>>) -> Self {
+        let secrets = secrets(text, parts);
         let (mut masked, mut at) = (String::with_capacity(text.len()), 0);
         for secret in &secrets {
             masked.push_str(&text[at..secret.start]);
@@ -73,8 +78,7 @@ impl Masked {
 }
 
 /// Where the secrets are, in order. None goes over the end of a line.
-fn secrets(text: &str) -> Vec<Range<usize>> {
-    let mut found = Vec::new();
+fn secrets(text: &str, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         find_in_urls(line, |secret| found.push(secret.start + at..secret.end + at));

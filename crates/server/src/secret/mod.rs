@@ -1,6 +1,7 @@
 //! Secrets: one of which only the hash is kept, and texts in which they are hidden.
 
 mod mask;
+mod shown;
 
 use std::fmt;
 
@@ -10,6 +11,8 @@ use subtle::ConstantTimeEq;
 
 pub(crate) use self::mask::Masked;
 pub use self::mask::mask;
+pub use self::shown::mask_typed;
+pub(crate) use self::shown::{is_almost_scheme, is_plain, url_secrets, without};
 
 /// A token that a client must present. Holds its hash, and compares in constant time.
 #[derive(Clone)]

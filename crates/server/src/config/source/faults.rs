@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use toml::de::{DeTable, DeValue};
 
-use super::environment;
 use super::place::{At, Path, Root};
+use super::{disclosure, environment};
 use crate::config::origin::Origin;
 use crate::registry::Quarantine;
-use crate::secret::{Masked, mask};
+use crate::secret::{Masked, mask, without};
 
 /// Something that is wrong, and the way to it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -21,6 +21,31 @@ struct Fault {
     fix: String,
     /// Line and column in the file as it was typed. Zero until all faults are known.
     at: (usize, usize),
+}
+
+impl Fault {
+    /// Hides in the message what is hidden in the file or in the variable.
+    fn hide_values(&mut self, hidden: &[Range<usize>], origin: &Origin) {
+        let steps = &self.path.steps;
+        self.message = match &self.path.root {
+            Root::Span(span) => {
+                let first = hidden.partition_point(|part| part.end <= span.start);
+                let within = hidden[first..].iter().take_while(|part| part.start < span.end);
+                without(&self.message, within.map(|part| &origin.text[part.clone()]))
+            }
+            Root::Variable(name) => {
+                let Some((_, text)) = origin.variables.iter().find(|(own, _)| own == name) else { return };
+                let steps = if steps.is_empty() {
+                    environment::keys(name).unwrap_or_default()
+                } else {
+                    steps.clone()
+                };
+                let hidden = disclosure::hidden_in_variable(&steps, text);
+                without(&self.message, hidden.into_iter().map(|part| &text[part]))
+            }
+            Root::File | Root::Flag(_) | Root::Entry(_) => return,
+        };
+    }
 }
 
 /// As many as are shown. One plan that is removed may be the fault of a hundred thousand tenants.
@@ -117,13 +142,16 @@ impl Faults {
 
     /// All of them, in the order of the file. From here on no secret of the file is part of them.
     pub(crate) fn into_error(self, origin: &Origin) -> ConfigError {
-        let (table, _) = DeTable::parse_recoverable(&origin.text);
+        let (table, errors) = DeTable::parse_recoverable(&origin.text);
+        let broken: Vec<Range<usize>> = errors.iter().filter_map(toml::de::Error::span).collect();
+        let hidden = disclosure::hidden(&origin.text, table.get_ref(), &broken);
         let root = DeValue::Table(table.into_inner());
-        let masked = Masked::new(&origin.text);
         let mut faults = self.found;
         for fault in &mut faults {
             fault.path.find_in(&root, &origin.variables);
+            fault.hide_values(&hidden, origin);
         }
+        let masked = Masked::hiding(&origin.text, hidden);
         faults.sort_by_key(|fault| match &fault.path.root {
             Root::File => (0, 0),
             Root::Span(span) => (0, span.start),

@@ -1,6 +1,7 @@
 //! How text becomes types: TOML, JSON and environment variables are parsed into one kind of tree, and the tree is read into
 //! serde types. Everything that is wrong is told at once, each with its place.
 
+mod disclosure;
 mod environment;
 mod faults;
 mod pieces;
@@ -85,10 +86,10 @@ pub(super) fn read_json<T: DeserializeOwned>(
     let first = match serde_json::from_slice(text) {
         Ok(Object(read)) if !has_file_keys(text) => return Ok(Some(read)),
         Ok(_) => String::new(),
-        Err(why) => why.to_string(),
+        Err(why) => without_value(why.to_string()),
     };
     // It is read once more, for all that is wrong with it.
-    let mut value: Value = serde_json::from_slice(text).map_err(|why| why.to_string())?;
+    let mut value: Value = serde_json::from_slice(text).map_err(|why| without_value(why.to_string()))?;
     if !value.is_object() || first.starts_with("duplicate field") {
         return Err(first);
     }
@@ -97,6 +98,14 @@ pub(super) fn read_json<T: DeserializeOwned>(
     let before = faults.added();
     let read = TreeReader { variables: &[], faults }.read(value, at, &[]);
     Ok(read.filter(|_| faults.added() == before))
+}
+
+/// The error without the text that serde found in place of something else: it may be a secret.
+fn without_value(why: String) -> String {
+    match (why.find('"'), why.rfind('"')) {
+        (Some(start), Some(end)) if start < end => format!("{}***{}", &why[..=start], &why[end..]),
+        _ => why,
+    }
 }
 
 /// JSON has one kind of number: `1.0` is 1.

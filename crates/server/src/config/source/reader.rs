@@ -13,6 +13,7 @@ use super::environment;
 use super::faults::Faults;
 use super::place::{At, Path, in_file, in_json};
 use super::suggest::did_you_mean;
+use crate::secret::mask_typed;
 
 /// How many mistakes of one table are told.
 const MOST: usize = 100;
@@ -35,9 +36,6 @@ const TAKES: [(&str, &str); 12] = [
     ("also", "a list of texts: the ids of other rules"),
     ("api_keys", "a list of hashes: `sha256:` and 64 hexadecimal digits each"),
 ];
-
-/// The most characters of a wrong text that are shown.
-const MOST_SHOWN: usize = 40;
 
 /// A mistake in a value that has the right type: what is wrong, and what would be right.
 pub(in crate::config) fn wrong<E: de::Error>(message: impl fmt::Display, fix: impl fmt::Display) -> E {
@@ -271,13 +269,9 @@ fn is_plain(wants: &str) -> bool {
     ["a whole number", "a number", "`true`"].iter().any(|word| wants.starts_with(word))
 }
 
-/// A text as an operator typed it, up to a length that one reads.
+/// A text as an operator typed it, unless it may be a secret.
 fn shown(text: &str) -> String {
-    if text.is_empty() {
-        return "empty".to_owned();
-    }
-    let short: String = text.chars().take(MOST_SHOWN).collect();
-    format!("`{short}{}`", if short.len() < text.len() { "…" } else { "" })
+    if text.is_empty() { "empty".to_owned() } else { format!("`{}`", mask_typed(text)) }
 }
 
 /// What a value is, in words.

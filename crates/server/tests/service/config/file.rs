@@ -45,12 +45,7 @@ fn a_wrong_number_of_a_variable_is_told_with_the_variable_the_value_and_what_is_
             "this takes a number",
         ),
         ("SPILE_RULES__0__COST", "ten", "`rules.cost` is `ten`", "this takes a whole number of tokens"),
-        (
-            "SPILE_RULES__0__COST",
-            &format!("{long}x"),
-            "`rules.cost` is `9999999999999999999999999999999999999999…`",
-            "tokens",
-        ),
+        ("SPILE_RULES__0__COST", &format!("{long}x"), "`rules.cost` is `***`", "tokens"),
         (
             "SPILE_PLANS__FREE__CAPACITY",
             "1e3",
@@ -438,7 +433,7 @@ secret_file = "nowhere/either"
 "#;
     let why = parse(file, &[]).expect_err("all of it is wrong");
     for words in [
-        "`ftp://ops.example.com` is not a URL to post to",
+        "is not a URL to post to",
         "`rain` is not an event",
         "spile.toml:4:15",
         "`webhooks` has no `url`",

@@ -71,6 +71,142 @@ fn no_secret_is_part_of_what_is_said_about_a_file() {
     }
 }
 
+/// A secret that is close to no known word.
+const SECRET: &str = "Zq7hunter2vX";
+/// Keys whose values are names, which are shown.
+const NAMED: &str = "also anchor anonymous_plan audience balance content_type cost_from_response domain entries estimate \
+    events format header hosts id issuer key level methods mode name on_failure path per plan plan_claim plans prefix \
+    principal_header protocols proxy refill remove replaces rewrite_prefix shared strip_prefix tenant_claim zone unmatched";
+
+fn is_named(key: &str) -> bool {
+    NAMED.split(' ').any(|named| named == key)
+}
+
+/// Lines of a file with a mistake in each, and the secret in place of the value.
+fn mistaken(key: &str) -> Vec<String> {
+    let misspelt = format!("{}x{}", &key[..1], &key[1..]);
+    let mut lines = vec![
+        format!("{misspelt} = \"{SECRET}\""),
+        format!("{misspelt} = '''{SECRET}'''"),
+        format!("{misspelt} = [\"a\", \"{SECRET}\"]"),
+        format!("{misspelt} = {{ name = \"{SECRET}\" }}"),
+        format!("{misspelt}.id = \"{SECRET}\""),
+        format!("{misspelt} = \"https://example.com/{SECRET}\""),
+        format!("{key} = {{ no_such_key = \"{SECRET}\" }}"),
+        format!("{key} = [[\"{SECRET}\"], 1, {{ a = \"{SECRET}\" }}]"),
+        format!("{key} = {SECRET}"),
+        format!("{key} = \"{SECRET}"),
+        format!("{key} = {SECRET}\""),
+        format!("{key} = \"a\"{SECRET}\""),
+        format!("{key} \"{SECRET}\""),
+        format!("{key} = \"a\" {SECRET}"),
+        format!("{key} = \"\"\"\n{SECRET}\n{SECRET} = 1"),
+        format!("{key} = [\"a\",\n  \"{SECRET}\",\n  {SECRET}"),
+        format!("{key} = true true # {SECRET}"),
+        format!("\"{SECRET}\""),
+    ];
+    if !is_named(key) {
+        lines.extend([format!("{key} = \"{SECRET}\""), format!("{key} = [\"{SECRET}\"]")]);
+        let urls = [
+            "SECRET@h",
+            "h:6379:SECRET",
+            "redis://h:6379:SECRET",
+            "redis://SECRET",
+            "htps://h.example/SECRET",
+            "reds://:SECRET@h",
+            "reds://h?a=SECRET",
+            "https://SECRET",
+            "SECRET://h",
+            "redis://h/SECRET",
+            "http://u:SECRET@h",
+        ];
+        lines.extend(urls.map(|url| format!("{key} = \"{}\"", url.replace("SECRET", SECRET))));
+    }
+    lines
+}
+
+/// Checks that the error shows no secret, if there is one.
+fn hides_secrets(text: &str, variables: &[(String, String)]) -> bool {
+    let parsed = Config::parse(Path::new("spile.toml"), text.to_owned(), variables.to_vec());
+    let Err(why) = parsed else { return false };
+    let lines: Vec<String> = why.lines().collect();
+    let said = format!("{why}\n{why:?}\n{lines:?}");
+    assert!(!said.contains(SECRET), "{text}\n{variables:?}\n{said}");
+    true
+}
+
+#[test]
+fn a_secret_in_the_wrong_place_is_never_shown() {
+    let (mut section, mut told, mut keys) = (String::new(), 0, 0);
+    for line in include_str!("everything.toml").lines() {
+        let line = line.split(" #").next().unwrap_or_default().trim();
+        if line.starts_with('[') && line.ends_with(']') {
+            line.clone_into(&mut section);
+        }
+        let key = line.split('=').next().unwrap_or_default().trim();
+        let is_key = line.contains('=') && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        if !is_key || key.len() < 2 {
+            continue;
+        }
+        keys += 1;
+        for mistake in mistaken(key) {
+            for after in ["", "[log]\nlevel = \"info\"\n"] {
+                told += usize::from(hides_secrets(&format!("{section}\n{mistake}\n{after}"), &[]));
+            }
+        }
+        let table = section.trim_matches(['[', ']']).to_ascii_uppercase().replace('.', "__");
+        if is_named(key) || section.starts_with("[[") || table.is_empty() {
+            continue;
+        }
+        let variable = format!("SPILE_{table}__{}", key.to_ascii_uppercase());
+        for value in ["SECRET", "redis://h:1:SECRET", "SECRET@h", "[\"SECRET\"]"] {
+            let value = value.replace("SECRET", SECRET);
+            told += usize::from(hides_secrets("", &[(variable.clone(), value)]));
+        }
+    }
+    assert!(keys > 60 && told > 2_000, "{keys} keys, {told} mistakes");
+}
+
+#[test]
+fn a_line_with_a_misspelt_key_is_shown_without_its_value() {
+    let said = explained("[admin]\ntokn = \"hunter2\"  # hunter2\n", &[]);
+    assert!(said.contains("2 | tokn = \"***\"") && said.contains("token_file"), "{said}");
+    assert!(!said.contains(PASSWORD), "{said}");
+    let text =
+        "[store]\nurl = \"htp://h.example:1/x\"\nreplicas = \"two\"\n[[rules]]\nid = \"a b\"\nplans = []\n";
+    let said = explained(text, &[]);
+    for shown in ["url = \"htp://h.example:1/***\"", "replicas = \"two\"", "id = \"a b\""] {
+        assert!(said.contains(shown), "{shown} in {said}");
+    }
+}
+
+#[test]
+fn no_secret_of_a_body_or_a_reload_is_part_of_an_answer() {
+    let home = Home::new(WITH_TOKEN);
+    let spile = home.serve("127.0.0.1:0");
+    for (path, body) in [
+        ("/admin/v1/tenants/acme", r#"{"plan": "free", "tokn": "SECRET"}"#),
+        ("/admin/v1/tenants/acme", r#"{"plan": "free", "apiKeys": "SECRET"}"#),
+        ("/admin/v1/tenants/acme", r#"{"plan": "free", "apiKeys": ["SECRET"]}"#),
+        ("/admin/v1/tenants/acme", r#"{"plan": ["SECRET"]}"#),
+        ("/admin/v1/tenants/acme", r#"{"plan": "free" "SECRET"}"#),
+        ("/admin/v1/plans/gold", r#"{"capacity": "SECRET", "refill": "1/s"}"#),
+        ("/admin/v1/plans/gold", r#"{"capacity": 1, "refill": "1/s", "url": "https://h/SECRET"}"#),
+        ("/admin/v1/rules/a", r#"{"plans": ["free"], "cost": {"SECRET": 1}}"#),
+        ("/admin/v1/plans/gold", "SECRET"),
+        ("/admin/v1/plans/gold", r#""SECRET""#),
+    ] {
+        let answer = spile.ask("admin", "PUT", path, &body.replace("SECRET", SECRET));
+        assert!(answer.starts_with("HTTP/1.1 4") && !answer.contains(SECRET), "{path} {body}: {answer}");
+    }
+    let hook = format!("[[webhooks]]\nurl = \"htps://h.example/{SECRET}\"\n");
+    home.write("spile.toml", &format!("{WITH_TOKEN}tokn = \"{SECRET}\"\n{hook}"));
+    let answer = spile.ask("admin", "POST", "/admin/v1/config/reload", "");
+    assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
+    let told = [answer, spile.ask("admin", "GET", "/admin/v1/store", ""), spile.log()];
+    assert!(told.iter().all(|told| told.contains("tokn") && !told.contains(SECRET)), "{told:#?}");
+}
+
 #[test]
 fn no_secret_is_part_of_a_configuration_that_is_written_out_for_debugging() {
     let text = "[store]\nurl = \"redis://:hunter2@h\"\n# hunter2\n\
@@ -85,7 +221,7 @@ fn no_secret_is_part_of_a_configuration_that_is_written_out_for_debugging() {
 #[test]
 fn a_line_with_a_secret_is_shown_with_its_place_in_the_file() {
     let said = explained("store = { url = \"reds://user:hunter2@h\", no_such_key = 1 }", &[]);
-    let line = "1 | store = { url = \"reds://***@h\", no_such_key = 1 }";
+    let line = "1 | store = { url = \"reds://***@h\", no_such_key = *** }";
     let shown = said.lines().position(|shown| shown == line).unwrap_or_else(|| panic!("{said}"));
     let lines: Vec<&str> = said.lines().collect();
     let carets = lines[shown + 1].find('^').expect("the value is marked");
@@ -140,6 +276,17 @@ fn no_secret_is_part_of_what_the_command_line_says() {
         ["serve", "--no-such-flag=redis://:hunter2@h", "x"],
         ["health", "--admin", "http://user:hunter2@"],
         ["inspect", "--store=reds://:hunter2@h", "a"],
+        ["serve", "--store", "hunter2@h"],
+        ["serve", "--store", "h:6379:hunter2"],
+        ["serve", "--store", "hunter2"],
+        ["serve", "--store", "hunter2://h"],
+        ["serve", "--store", "redis://h:6379:hunter2"],
+        ["serve", "--store", "redis://h:6379/hunter2"],
+        ["serve", "--store", "https://h.example/hunter2"],
+        ["serve", "--http", "hunter2"],
+        ["serve", "--on-failure", "hunter2"],
+        ["serve", "--workers", "hunter2"],
+        ["serve", "--log-level", "hunter2=hunter2"],
     ] {
         let output = Process::run(&arguments);
         let said =
@@ -150,6 +297,11 @@ fn no_secret_is_part_of_what_the_command_line_says() {
         ("SPILE_STORE__URL", "reds://:hunter2@h"),
         ("SPILE_LOG_FORMAT", "redis://:hunter2@h"),
         ("SPILE_CONFIG", "redis://:hunter2@h"),
+        ("SPILE_STORE__URL", "h:6379:hunter2"),
+        ("SPILE_STORE__URL", "hunter2@h"),
+        ("SPILE_LOG_LEVEL", "hunter2=hunter2"),
+        ("SPILE_STORE__REPLICAS", "hunter2"),
+        ("SPILE_STORE__TOKN", "hunter2"),
     ] {
         let output = Process::run_with(&["serve"], &[(name, value)]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
