@@ -110,7 +110,8 @@ impl Disclosure {
     /// What is shown of the member `key` of a table. `depth` is that of the table.
     fn of_member(self, key: &str, depth: usize) -> Self {
         match self {
-            Self::Nothing | Self::Headers => return Self::Nothing,
+            // None of these is a table, but for header fields.
+            Self::Nothing | Self::Headers | Self::Name | Self::Url | Self::File => return Self::Nothing,
             Self::Named => return Self::Plain,
             _ => {}
         }
@@ -133,8 +134,9 @@ impl Disclosure {
     fn hidden_in(self, text: &str) -> Vec<Range<usize>> {
         let is_shown = match self {
             Self::Name => true,
-            Self::File => text.contains(['/', '.']),
+            Self::File => text.contains(['/', '.']) && !text.contains([':', '@', '?', '=']),
             Self::Plain | Self::Named => is_plain(text),
+            Self::Url if is_plain(text) => true,
             Self::Url => return url_secrets(text),
             Self::Headers | Self::Nothing => false,
         };
@@ -155,9 +157,11 @@ pub(super) fn hidden_in_variable(steps: &[String], text: &str) -> Vec<Range<usiz
 
 /// The parts of a file that are hidden, in order. `broken` are those that could not be parsed.
 pub(super) fn hidden(text: &str, table: &DeTable<'_>, broken: &[Range<usize>]) -> Vec<Range<usize>> {
-    let mut parts = FileParts { text, hidden: Vec::new(), known: Vec::new() };
+    let mut broken = broken.to_vec();
+    broken.sort_by_key(|part| part.start);
+    let mut parts = FileParts { text, broken, hidden: Vec::new(), known: Vec::new() };
     parts.table(table, Disclosure::Plain, 0);
-    parts.lines(broken);
+    parts.lines();
     let mut hidden = parts.hidden;
     hidden.retain(|part| !part.is_empty());
     hidden.sort_by_key(|part| part.start);
@@ -166,6 +170,7 @@ pub(super) fn hidden(text: &str, table: &DeTable<'_>, broken: &[Range<usize>]) -
 
 struct FileParts<'t> {
     text: &'t str,
+    broken: Vec<Range<usize>>,
     hidden: Vec<Range<usize>>,
     /// Keys and values that were parsed.
     known: Vec<Range<usize>>,
@@ -189,6 +194,9 @@ impl FileParts<'_> {
         disclosure: Disclosure,
         depth: usize,
     ) {
+        let is_value = !matches!(value.get_ref(), DeValue::Table(_));
+        let disclosure =
+            if is_value && self.is_broken(&value.span()) { Disclosure::Nothing } else { disclosure };
         match value.get_ref() {
             DeValue::Table(members) => self.table(members, disclosure, depth + 1),
             DeValue::Array(items) => {
@@ -215,6 +223,12 @@ impl FileParts<'_> {
         }
     }
 
+    /// Whether a part, or what is next to it, could not be parsed.
+    fn is_broken(&self, part: &Range<usize>) -> bool {
+        let first = self.broken.partition_point(|broken| broken.end < part.start);
+        self.broken.get(first).is_some_and(|broken| broken.start <= part.end)
+    }
+
     fn without_quotes(&self, span: Range<usize>) -> Range<usize> {
         let text = self.text.get(span.clone()).unwrap_or_default();
         let quotes = match text.as_bytes() {
@@ -237,7 +251,7 @@ impl FileParts<'_> {
     }
 
     /// Hides comments, and all that was not parsed.
-    fn lines(&mut self, broken: &[Range<usize>]) {
+    fn lines(&mut self) {
         self.known.sort_by_key(|part| part.start);
         let (text, mut at, mut next) = (self.text, 0, 0);
         let known = std::mem::take(&mut self.known);
@@ -248,7 +262,7 @@ impl FileParts<'_> {
                 next += 1;
             }
             let parsed = known[next..].iter().take_while(|part| part.start < end);
-            let is_broken = broken.iter().any(|part| part.start <= end && part.end >= start);
+            let is_broken = self.is_broken(&(start..at));
             let (mut gap, mut comment, mut is_clear) = (start, None, !is_broken);
             for part in parsed {
                 if part.start > gap {

@@ -74,9 +74,10 @@ fn no_secret_is_part_of_what_is_said_about_a_file() {
 /// A secret that is close to no known word.
 const SECRET: &str = "Zq7hunter2vX";
 /// Keys whose values are names, which are shown.
-const NAMED: &str = "also anchor anonymous_plan audience balance content_type cost_from_response domain entries estimate \
-    events format header hosts id issuer key level methods mode name on_failure path per plan plan_claim plans prefix \
-    principal_header protocols proxy refill remove replaces rewrite_prefix shared strip_prefix tenant_claim zone unmatched";
+const NAMED: &str = "also anchor anonymous_plan audience balance content_type cost_from_response credential domain entries estimate events format header \
+    headers hosts id issuer key level methods mode name on_failure path paths per plan \
+    plan_claim plans prefix principal_header protocols proxy refill remove replaces retry_on rewrite_prefix shared strip_prefix subset \
+    tenant_claim time unmatched zone";
 
 fn is_named(key: &str) -> bool {
     NAMED.split(' ').any(|named| named == key)
