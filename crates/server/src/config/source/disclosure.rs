@@ -113,7 +113,7 @@ impl Disclosure {
             // None of these is a table, but for header fields.
             Self::Nothing | Self::Headers | Self::Name | Self::Url | Self::File => return Self::Nothing,
             Self::Named => return Self::Plain,
-            _ => {}
+            Self::Plain => {}
         }
         let is_plain = || PLAIN.split_whitespace().any(|known| known == key);
         match key {
