@@ -2,8 +2,8 @@
 //!
 //! Each wrong credential costs one attempt, and attempts are refilled with time. A right credential passes even while its
 //! address has none left: tenants behind one address do not pay for the guesses of others there. That shows a guess that
-//! happens to be right, so it holds only for credentials that are too long to be found by trying. A shorter one is not
-//! checked until an attempt is refilled.
+//! happens to be right, so a secret that is short enough to be found by trying is not checked until an attempt is refilled.
+//! API keys are exempt: a tenant cannot choose its neighbours.
 //!
 //! A wrong credential that is repeated costs nothing: a client with an old token repeats it, and an attacker does not.
 //!
@@ -100,7 +100,18 @@ impl GuessLimiter {
         presented: &[u8],
         is_right: impl FnOnce() -> bool,
     ) -> Result<bool, TooManyGuesses> {
-        self.check_at(self.now(), address, presented, is_right)
+        self.check_at(self.now(), address, presented, Self::STRONG_BYTES, is_right)
+    }
+
+    /// Checks an API key that came from this address. The right one passes, however short it is, because tenants share
+    /// addresses with strangers. A wrong one is an error if the address has no attempts left.
+    pub fn check_key(
+        &self,
+        address: IpAddr,
+        key: &[u8],
+        is_right: impl FnOnce() -> bool,
+    ) -> Result<bool, TooManyGuesses> {
+        self.check_at(self.now(), address, key, 0, is_right)
     }
 
     /// Checks a signed token that came from this address. It is an error if many forged ones came from there and this one
@@ -119,6 +130,7 @@ impl GuessLimiter {
         now: Duration,
         address: IpAddr,
         presented: &[u8],
+        strong_bytes: usize,
         is_right: impl FnOnce() -> bool,
     ) -> Result<bool, TooManyGuesses> {
         let address = block_of(address);
@@ -126,7 +138,7 @@ impl GuessLimiter {
             let closed = |guesser: &AddressGuesses| GUESSES.closed_until(guesser.guesses_free_at);
             self.refuse_if_closed(now, address, &self.guesses_closed_until, closed)
         };
-        if presented.len() < Self::STRONG_BYTES {
+        if presented.len() < strong_bytes {
             refuse_if_closed()?;
         }
         if is_right() {
@@ -254,6 +266,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const BURST: usize = GUESSES.burst as usize;
 
+    const STRONG: usize = GuessLimiter::STRONG_BYTES;
+
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
@@ -261,7 +275,7 @@ mod tests {
     /// How many of these are looked at, out of wrong ones that are all different.
     fn looked_at(limiter: &GuessLimiter, now: Duration, address: &str, tries: std::ops::Range<u32>) -> usize {
         let guess = |n: u32| format!("a guess of some length: {n}");
-        let judged = tries.map(|n| limiter.check_at(now, ip(address), guess(n).as_bytes(), || false));
+        let judged = tries.map(|n| limiter.check_at(now, ip(address), guess(n).as_bytes(), STRONG, || false));
         judged.flatten().count()
     }
 
@@ -276,7 +290,7 @@ mod tests {
     #[test]
     fn a_right_secret_passes_whatever_others_at_its_address_guess() {
         let limiter = GuessLimiter::default();
-        let right = |now, secret: &[u8]| limiter.check_at(now, ip("192.0.2.1"), secret, || true);
+        let right = |now, secret: &[u8]| limiter.check_at(now, ip("192.0.2.1"), secret, STRONG, || true);
         for second in 1..100 {
             looked_at(&limiter, second * SECOND, "192.0.2.1", 1000 * second..1000 * second + 100);
             assert_eq!(right(second * SECOND, b"a secret: sixteen"), Ok(true));
@@ -284,6 +298,7 @@ mod tests {
         let now = 100 * SECOND;
         looked_at(&limiter, now, "192.0.2.1", 0..100);
         let refused = right(now, b"short").expect_err("it could be found by trying");
+        assert_eq!(limiter.check_at(now, ip("192.0.2.1"), b"short", 0, || true), Ok(true), "an API key");
         assert_eq!(right(now + refused.0, b"short"), Ok(true));
     }
 
@@ -306,7 +321,7 @@ mod tests {
     fn other_addresses_do_not_pay_for_it() {
         let limiter = GuessLimiter::default();
         looked_at(&limiter, SECOND, "192.0.2.1", 0..1000);
-        assert_eq!(limiter.check_at(SECOND, ip("192.0.2.2"), b"right", || true), Ok(true));
+        assert_eq!(limiter.check_at(SECOND, ip("192.0.2.2"), b"right", STRONG, || true), Ok(true));
         assert_eq!(looked_at(&limiter, SECOND, "192.0.2.2", 0..1000), BURST);
     }
 
@@ -327,7 +342,8 @@ mod tests {
     #[test]
     fn clients_that_repeat_an_old_credential_do_not_close_the_door() {
         let limiter = GuessLimiter::default();
-        let present = |now, old: usize| limiter.check_at(now, ip("192.0.2.1"), &old.to_be_bytes(), || false);
+        let present =
+            |now, old: usize| limiter.check_at(now, ip("192.0.2.1"), &old.to_be_bytes(), STRONG, || false);
         // The first time each of them takes a place.
         for old in 0..REMEMBERED {
             assert_eq!(present(GUESSES.interval * old as u32, old), Ok(false));
@@ -336,7 +352,7 @@ mod tests {
         for n in 0..10_000 {
             assert_eq!(present(now, n % REMEMBERED), Ok(false));
         }
-        assert_eq!(limiter.check_at(now, ip("192.0.2.1"), b"right", || true), Ok(true));
+        assert_eq!(limiter.check_at(now, ip("192.0.2.1"), b"right", STRONG, || true), Ok(true));
     }
 
     #[test]
@@ -345,7 +361,7 @@ mod tests {
         looked_at(&limiter, SECOND, "192.0.2.1", 0..1000);
         for n in 0..3 * MAX_ADDRESSES as u32 {
             let address = IpAddr::from((0x0a00_0000 + n).to_be_bytes());
-            limiter.check_at(SECOND, address, b"wrong", || false).unwrap();
+            limiter.check_at(SECOND, address, b"wrong", STRONG, || false).unwrap();
             if (n as usize).is_multiple_of(MAX_ADDRESSES / 2) {
                 looked_at(&limiter, SECOND, "192.0.2.1", n..n + 1);
             }

@@ -78,7 +78,7 @@ impl Authenticator {
             tenant = self.policy.tenant_of_key(key);
             tenant.is_some()
         };
-        match attempt.guesses.check(attempt.address, key, look_up) {
+        match attempt.guesses.check_key(attempt.address, key, look_up) {
             Ok(true) => Ok(Caller { tenant, ..Caller::default() }),
             Ok(false) => Err(AuthError::Invalid("the API key is not known")),
             Err(_) => Err(AuthError::TooManyGuesses),

@@ -16,14 +16,18 @@ fn idle_connections_do_not_silence_the_admin_listener_of_a_process_with_few_desc
         (128, &[], &["http"]),
     ] {
         let spile = Process::serve_with_descriptors(limit, limit, flags);
-        let connect = |number: usize| spile.connect(listeners[number % listeners.len()]);
-        let idle: Vec<TcpStream> = (0..IDLE).map(connect).collect();
+        // Beyond the bound of a listener connections wait in its backlog, until that is full, too.
+        let connect = |number: usize| {
+            let address = spile.address(listeners[number % listeners.len()]).parse().expect("an address");
+            TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()
+        };
+        let idle: Vec<TcpStream> = (0..IDLE).map_while(connect).collect();
         for path in ["/livez", "/readyz", "/metrics"] {
             let answer = spile.ask_with("admin", "GET", path, &[], "");
             assert!(answer.starts_with("HTTP/1.1 200"), "{limit} {path}: {answer}");
         }
         spile.until_logged(&format!("this process may open {limit}"));
-        assert_eq!(idle.len(), IDLE);
+        assert!(idle.len() > 64, "{}", idle.len());
     }
 }
 
