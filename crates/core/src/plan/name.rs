@@ -60,6 +60,12 @@ impl LimitName {
         Self::reserved(&format!("{SHADOW}{self}"))
     }
 
+    /// The name of the limit's buckets outside of shadow mode.
+    #[must_use]
+    pub fn enforced(&self) -> Self {
+        Self(ShortText::new(self.unshadowed()))
+    }
+
     /// The name as the configuration spells it, also of a limit in shadow mode.
     pub fn unshadowed(&self) -> &str {
         self.as_str().strip_prefix(SHADOW).unwrap_or(self.as_str())

@@ -39,7 +39,7 @@ pub(crate) struct RateDecision {
     /// `None` if no limit is a concurrency. Clones share it.
     permits: Option<RequestPermits>,
     /// The decisions of rules in shadow mode, which are settled with this one.
-    shadow: Vec<Box<Self>>,
+    shadow: Vec<Self>,
 }
 
 /// What a request costs in the end.
@@ -120,12 +120,12 @@ impl<S: Store + 'static> RateLimits<S> {
         decision: &mut RateDecision,
         price: AnswerPrice,
     ) -> Result<(), StoreError> {
-        for shadow in &decision.shadow {
-            let RateDecision { chain, decision: charged, .. } = &**shadow;
+        let RateDecision { chain, decision: charged, .. } = &*decision;
+        let settled = self.limiter.settle_each(chain, charged, |bucket| price.in_bucket(bucket)).await;
+        for RateDecision { chain, decision: charged, .. } in &decision.shadow {
             let _ignored = self.limiter.settle_each(chain, charged, |bucket| price.in_bucket(bucket)).await;
         }
-        let RateDecision { chain, decision: charged, .. } = &*decision;
-        let settled = self.limiter.settle_each(chain, charged, |bucket| price.in_bucket(bucket)).await?;
+        let settled = settled?;
         if let (Reason::Ok, Settled { decision: Some(settled), .. }) = (decision.decision.reason(), settled) {
             decision.decision = settled;
         }
@@ -181,7 +181,7 @@ impl<S: Store + 'static> RateLimits<S> {
             enforced.iter().chain(&shadow).flat_map(|decided| decided.take_permits()).collect();
         let mut decided = enforced.or_else(|| shadow.pop())?;
         decided.permits = shared(permits);
-        decided.shadow = shadow;
+        decided.shadow = shadow.into_iter().map(|watched| *watched).collect();
         Some(decided)
     }
 

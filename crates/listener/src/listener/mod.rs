@@ -31,17 +31,26 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A client's byte stream, with or without TLS.
 pub trait ClientIo: AsyncRead + AsyncWrite + Send + Unpin + 'static {
+    /// Whether closing the writing side sends nothing that the client has to read. A client that has read all replies and
+    /// hangs up resets the connection if more arrives.
+    const CLOSES_SILENTLY: bool;
+
     /// Tells when the client has hung up, even while bytes that it sent before lie unread.
     fn hang_up(&self) -> HangUp;
 }
 
 impl ClientIo for ClientSocket {
+    const CLOSES_SILENTLY: bool = true;
+
     fn hang_up(&self) -> HangUp {
         self.hang_up()
     }
 }
 
 impl ClientIo for TlsStream<ClientSocket> {
+    // TLS says that it is closing.
+    const CLOSES_SILENTLY: bool = false;
+
     fn hang_up(&self) -> HangUp {
         self.get_ref().0.hang_up()
     }

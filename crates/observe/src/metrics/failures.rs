@@ -67,6 +67,7 @@ pub(crate) struct FailureCounters {
     passed: AtomicU64,
     refused: AtomicU64,
     decided_locally: AtomicU64,
+    late: AtomicU64,
 }
 
 impl FailureCounters {
@@ -84,12 +85,16 @@ impl FailureCounters {
             passed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             decided_locally: AtomicU64::new(0),
+            late: AtomicU64::new(0),
         }
     }
 
     /// Counts a decision that was made without the store.
     #[cold]
     pub(crate) fn count(&self, decision: &Decision, why: FailureReason) {
+        if why == FailureReason::Timeout {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
         let (total, counters) = match decision.reason() {
             Reason::FailOpen => (&self.passed, &self.open),
             Reason::FailClosed => (&self.refused, &self.closed),
@@ -113,6 +118,11 @@ impl FailureCounters {
         if let Some(index) = UNSENT.iter().position(|&known| known == why.reason()) {
             self.unsent[index].increment(1);
         }
+    }
+
+    /// Decisions since the start that the store did not answer in time.
+    pub(crate) fn late(&self) -> u64 {
+        self.late.load(Ordering::Relaxed)
     }
 
     /// All decisions without the store since the start.

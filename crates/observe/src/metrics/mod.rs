@@ -27,6 +27,7 @@ pub(crate) use self::rates::DecisionRates;
 pub use self::rates::SecondRow;
 pub(crate) use self::registrar::Registrar;
 pub(crate) use self::series_table::{OVERFLOW, SeriesInfo, SeriesSubject, SeriesTable};
+pub(crate) use self::store_health::AnswerCounts;
 pub(crate) use self::store_health::StoreHealthTracker;
 pub use self::store_health::{HealthProbe, StoreHealth, StoreState};
 pub(crate) use self::store_history::StoreHistory;

@@ -73,6 +73,13 @@ impl StoreState {
     }
 }
 
+/// How many decisions were made since the start, and how many of them the store did not answer in time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AnswerCounts {
+    pub(crate) decided: u64,
+    pub(crate) late: u64,
+}
+
 /// Sets the gauges, and emits an event when the store is slow, when it is lost and when it is back.
 pub(crate) struct StoreHealthTracker {
     breaker: Gauge,
@@ -80,11 +87,13 @@ pub(crate) struct StoreHealthTracker {
     states: [Gauge; StoreState::ALL.len()],
     now: StoreHealth,
     state: StoreState,
-    /// Decisions and those among them without the store, of each of the last seconds.
-    recent: VecDeque<(u64, u64)>,
+    /// The answers of each of the last seconds.
+    recent: VecDeque<AnswerCounts>,
+    /// When the log last reported a slow store.
+    slow_reported_at: Option<Micros>,
     lost_at: Option<Micros>,
     /// All decisions, as of the last tick.
-    decided: u64,
+    answers: AnswerCounts,
     /// Decisions without the store, as of the last tick.
     degraded: StorelessCounts,
     /// The same as of the last tick before the store was lost.
@@ -105,8 +114,11 @@ fn effect(policy: &str) -> &'static str {
 /// Seconds without trouble after which a lost store counts as recovered.
 const CONVINCED: u32 = 2;
 
-/// Seconds for which a decision without the store keeps its state at slow.
+/// Seconds for which a decision without an answer in time keeps the state at slow.
 const WINDOW: usize = 10;
+
+/// How often the log and events report a slow store.
+const SLOW_REPORTED_EVERY_US: u64 = 60_000_000;
 
 impl StoreHealthTracker {
     pub(crate) fn new(registrar: &Registrar) -> Self {
@@ -120,8 +132,9 @@ impl StoreHealthTracker {
             now: StoreHealth::default(),
             state: StoreState::Well,
             recent: VecDeque::with_capacity(WINDOW),
+            slow_reported_at: None,
             lost_at: None,
-            decided: 0,
+            answers: AnswerCounts::default(),
             degraded: StorelessCounts::default(),
             degraded_before: StorelessCounts::default(),
             well_for: 0,
@@ -130,22 +143,25 @@ impl StoreHealthTracker {
         tracker
     }
 
-    /// Takes the state of the store at a monotonic `now`, and how many decisions were made since the start, with the
-    /// store and without it.
+    /// Takes the state of the store at a monotonic `now`, and how many decisions were made since the start, by the store in
+    /// time or not, and without it.
     pub(crate) fn tick(
         &mut self,
         now: Micros,
         health: StoreHealth,
-        decided: u64,
+        answers: AnswerCounts,
         counts: StorelessCounts,
         events: &Events,
     ) {
         self.breaker.set(health.breakers_open as f64);
         self.queue.set(health.waiting as f64);
         let before = std::mem::replace(&mut self.degraded, counts);
-        let decided_before = std::mem::replace(&mut self.decided, decided);
+        let answered = std::mem::replace(&mut self.answers, answers);
         self.recent.truncate(WINDOW - 1);
-        self.recent.push_front((decided.saturating_sub(decided_before), counts.since(before).all()));
+        self.recent.push_front(AnswerCounts {
+            decided: answers.decided.saturating_sub(answered.decided),
+            late: answers.late.saturating_sub(answered.late),
+        });
         self.well_for = if health.trouble.is_some() { 0 } else { self.well_for.saturating_add(1) };
         self.log_warning(&health);
         self.now = health;
@@ -157,37 +173,29 @@ impl StoreHealthTracker {
             (StoreState::Lost, _) => self.recover(now, counts, events),
             _ => {}
         }
-        match (last, next, self.message()) {
-            (StoreState::Well | StoreState::Lost, StoreState::Slow, Some(why)) => {
-                tracing::warn!(target: "spile::store", store = self.now.store, "store slow: {why}");
-                events.emit(EventKind::StoreSlow { why });
-            }
-            (StoreState::Slow, StoreState::Well, _) => {
-                tracing::info!(
-                    target: "spile::store",
-                    store = self.now.store, "store well: it answered every decision for {WINDOW} s"
-                );
-            }
-            _ => {}
+        let is_news = self.slow_reported_at.is_none_or(|at| now.since_us(at) >= SLOW_REPORTED_EVERY_US);
+        if let (StoreState::Well, StoreState::Slow, true, Some(why)) = (last, next, is_news, self.message()) {
+            self.slow_reported_at = Some(now);
+            tracing::warn!(target: "spile::store", store = self.now.store, "store slow: {why}");
+            events.emit(EventKind::StoreSlow { why });
         }
         self.show_state();
     }
 
     fn next_state(&self) -> StoreState {
         let is_lost = self.now.trouble.is_some() || (self.lost_at.is_some() && self.well_for < CONVINCED);
-        match self.missed() {
+        match self.in_window().late {
             _ if is_lost => StoreState::Lost,
-            (_, 0) => StoreState::Well,
+            0 => StoreState::Well,
             _ => StoreState::Slow,
         }
     }
 
-    /// The decisions in the window, and how many of them the store did not answer.
-    fn missed(&self) -> (u64, u64) {
-        let add = |(all, missed), &(decided, degraded): &(u64, u64)| (all + decided, missed + degraded);
-        let (all, missed) = self.recent.iter().fold((0, 0), add);
+    fn in_window(&self) -> AnswerCounts {
+        let late = self.recent.iter().map(|second| second.late).sum();
+        let decided = self.recent.iter().map(|second| second.decided).sum::<u64>();
         // A decision may be counted a moment after its failure.
-        (u64::max(all, missed), missed)
+        AnswerCounts { decided: decided.max(late), late }
     }
 
     fn lose(&mut self, now: Micros, before: StorelessCounts, events: &Events) {
@@ -242,13 +250,13 @@ impl StoreHealthTracker {
         match self.state {
             StoreState::Well => None,
             StoreState::Slow => {
-                let (all, missed) = self.missed();
+                let AnswerCounts { decided, late } = self.in_window();
                 let within = match self.now.timeout_ms {
                     0 => "in time".to_owned(),
                     ms => format!("within {ms} ms"),
                 };
-                let (all, missed) = (grouped(all), grouped(missed));
-                Some(format!("{missed} of {all} decisions got no answer {within} in the last {WINDOW} s"))
+                let (late, all) = (grouped(late), grouped(decided));
+                Some(format!("{late} of {all} decisions got no answer {within} in the last {WINDOW} s"))
             }
             StoreState::Lost => Some(
                 self.now

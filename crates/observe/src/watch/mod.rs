@@ -20,8 +20,8 @@ use crate::analytics::{DayRow, HistoryQuery, HistoryRow, MinuteRow};
 use crate::events::EventLane;
 use crate::events::{Event, EventKind, Events};
 use crate::metrics::{
-    CONFIG_RELOADS, DecisionOutcome, FailureCounters, Fingerprints, HealthProbe, Latencies, PermitFigures,
-    PermitProbe, Registrar, SeriesTable, StoreHealthTracker, StoreRow, StoreState, describe,
+    AnswerCounts, CONFIG_RELOADS, DecisionOutcome, FailureCounters, Fingerprints, HealthProbe, Latencies,
+    PermitFigures, PermitProbe, Registrar, SeriesTable, StoreHealthTracker, StoreRow, StoreState, describe,
 };
 use crate::sampling::{KeyDenial, SampledDecisions};
 
@@ -164,13 +164,13 @@ impl Watch {
         let health = (Arc::clone(&*inner.health_probe.lock()))();
         let mut totals = inner.totals.lock();
         inner.flush(&mut totals);
-        let decided = totals.decided.all();
+        let answers = AnswerCounts { decided: totals.decided.all(), late: inner.failures.late() };
         totals.tick_store(
             inner.clock.wall(),
             &inner.latencies,
             inner.failures.totals(),
             |tracker, storeless| {
-                tracker.tick(inner.clock.now(), health, decided, storeless, &inner.events);
+                tracker.tick(inner.clock.now(), health, answers, storeless, &inner.events);
             },
         );
         drop(totals);

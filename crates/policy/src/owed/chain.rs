@@ -92,6 +92,20 @@ impl Chain {
         self
     }
 
+    /// The chain in this mode, whichever mode its rule has by now: for what was charged or taken before that changed.
+    #[must_use]
+    pub fn in_mode(mut self, shadow: bool) -> Self {
+        if shadow != self.shadow {
+            self.shadow = shadow;
+            for bucket in self.buckets.iter_mut() {
+                let name = bucket.limit.name();
+                let name = if shadow { name.shadowed() } else { name.enforced() };
+                bucket.limit = NamedLimit::new(name, *bucket.limit.limit());
+            }
+        }
+        self
+    }
+
     /// Makes it a question about a request even if it spends nothing: whether a token is there. Such a question is
     /// decided and counted like one that spends.
     #[must_use]

@@ -372,6 +372,8 @@ fn put_to_work(decider: &Decider, gateway: Option<&GatewayHandle>, config: &Conf
     if let Some(gateway) = gateway {
         gateway.follow(config, decider.policy());
     }
+    // After the last door has the new limits: a question under the old ones would confirm them as still in force.
+    decider.limiter().limits_changed();
 }
 
 /// What the registry holds after the change.

@@ -106,7 +106,6 @@ impl Decider {
         expect(&in_force.policy, &self.metrics);
         self.store().renew_credentials(&config.store.url);
         self.in_force.store(Arc::new(in_force));
-        self.limiter.limits_changed();
     }
 
     /// A key as logs show it: hashed, as on the dashboard.

@@ -8,6 +8,7 @@ use http::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
 use spile_core::{Cost, ReservationMarker};
 use spile_listener::ClientBody;
+use spile_policy::Chain;
 use spile_tower::response;
 
 use super::body::read_json;
@@ -44,7 +45,8 @@ pub(crate) async fn reserve(
     let marker = ReservationMarker::new(random_id(), ttl).map_err(|why| Fault::new("ttl", why))?;
     let chain = question.owed_without_permit(&decider.in_force().policy)?;
     let decision = decider.reserve(chain.as_ref(), marker).await;
-    let id = decision.allowed().then(|| ReservationTicket::new(marker, question).to_id());
+    let shadow = chain.as_ref().is_some_and(Chain::is_shadow);
+    let id = decision.allowed().then(|| ReservationTicket::new(marker, shadow, question).to_id());
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
     write_reservation(&mut body, &decision, id.as_deref());
     Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
@@ -75,6 +77,7 @@ pub(crate) async fn settle(
     let ticket: ReservationTicket<'_> = serde_json::from_slice(&text).map_err(|_| not_an_id())?;
     let marker = ticket.marker().ok_or_else(not_an_id)?;
     let chain = ticket.question.owed(&decider.in_force().policy)?;
+    let chain = chain.map(|chain| chain.in_mode(ticket.shadow));
     let settled = decider.settle(chain.as_ref(), marker, cost.get().into()).await;
     let (settled, decision) = settled.map_err(|_| Problem::settle_failed())?;
     let mut body = Vec::with_capacity(USUAL_BYTES);
@@ -89,14 +92,17 @@ pub(crate) async fn settle(
 struct ReservationTicket<'a> {
     marker: String,
     ttl_us: u64,
+    /// Whether its rule was in shadow mode.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    shadow: bool,
     #[serde(borrow)]
     question: TypedQuestion<'a>,
 }
 
 impl<'a> ReservationTicket<'a> {
-    fn new(marker: ReservationMarker, question: TypedQuestion<'a>) -> Self {
+    fn new(marker: ReservationMarker, shadow: bool, question: TypedQuestion<'a>) -> Self {
         let ttl_us = u64::try_from(marker.ttl().as_micros()).unwrap_or(u64::MAX);
-        Self { marker: format!("{:x}", marker.id()), ttl_us, question }
+        Self { marker: format!("{:x}", marker.id()), ttl_us, shadow, question }
     }
 
     fn to_id(&self) -> String {

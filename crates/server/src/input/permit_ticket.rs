@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use spile_core::PermitId;
+use spile_core::{Decision, PermitId};
 use spile_policy::{Chain, Policy};
 
 use super::fault::Fault;
@@ -18,6 +18,9 @@ pub(crate) struct PermitTicket<'a> {
     /// Whether it was taken without the store, which did not answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     degraded: bool,
+    /// Whether its rule was in shadow mode.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    shadow: bool,
     #[serde(borrow)]
     question: TypedQuestion<'a>,
 }
@@ -32,10 +35,15 @@ pub(crate) struct PresentedPermit {
 }
 
 impl<'a> PermitTicket<'a> {
-    pub(crate) fn new(id: &'a PermitId, degraded: bool, question: TypedQuestion<'a>) -> Self {
+    pub(crate) fn new(
+        id: &'a PermitId,
+        decision: &Decision,
+        shadow: bool,
+        question: TypedQuestion<'a>,
+    ) -> Self {
         // The tokens are spent. A cost that the limits do not take any more must not keep the permit from being released.
         let question = TypedQuestion { cost: None, ..question };
-        Self { id: id.as_str().into(), degraded, question }
+        Self { id: id.as_str().into(), degraded: decision.degraded(), shadow, question }
     }
 
     pub(crate) fn to_text(&self) -> String {
@@ -51,6 +59,7 @@ impl PresentedPermit {
         let json = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|_| not_one())?;
         let ticket: PermitTicket<'_> = serde_json::from_slice(&json).map_err(|_| not_one())?;
         let id = PermitId::parse(&ticket.id).map_err(|_| not_one())?;
-        Ok(Self { id, degraded: ticket.degraded, chain: ticket.question.owed(policy)? })
+        let chain = ticket.question.owed(policy)?.map(|chain| chain.in_mode(ticket.shadow));
+        Ok(Self { id, degraded: ticket.degraded, chain })
     }
 }

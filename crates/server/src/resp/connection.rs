@@ -180,7 +180,9 @@ impl<I: ClientIo> ClientConnection<I> {
             return read;
         }
         let reset = async {
-            let _closed = self.stream.shutdown().await;
+            if I::CLOSES_SILENTLY {
+                let _closed = self.stream.shutdown().await;
+            }
             while !self.hang_up.is_reset() {
                 sleep(RESET_CHECK).await;
             }
@@ -193,6 +195,9 @@ impl<I: ClientIo> ClientConnection<I> {
 
     /// Closes the connection so that the client gets the last reply: closing with unread bytes would send a reset.
     async fn close(mut self) -> io::Result<()> {
+        if !I::CLOSES_SILENTLY && !self.hang_up.is_reset() {
+            self.mark_delivered();
+        }
         let mut unread = [0; 1024];
         let leaving = async {
             self.stream.shutdown().await?;

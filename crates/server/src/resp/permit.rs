@@ -64,7 +64,8 @@ impl<'a> Acquire<'a> {
                 identity: Some(self.check.identity().into()),
                 ..TypedQuestion::default()
             };
-            RespReply::text(PermitTicket::new(id, decision.degraded(), question).to_text())
+            let shadow = chain.is_some_and(Chain::is_shadow);
+            RespReply::text(PermitTicket::new(id, decision, shadow, question).to_text())
         });
         let hold = chain.filter(|_| id.is_some()).and_then(Chain::hold);
         let mut members = check::members(decision);

@@ -7,6 +7,14 @@ const SCHEMES: [&str; 8] =
     ["memory", "redis", "rediss", "unix", "redis-sentinel", "redis-cluster", "http", "https"];
 /// The longest text that is shown because it is plain.
 const MOST_PLAIN: usize = 24;
+/// The most digits of such a text.
+const MOST_DIGITS: usize = 16;
+/// The words that follow numbers: units of time, of size and of addresses in hexadecimal digits.
+const UNITS: [&str; 30] = [
+    "us", "ms", "s", "sec", "second", "seconds", "m", "min", "minute", "minutes", "h", "hour", "hours", "d",
+    "day", "days", "w", "week", "weeks", "month", "year", "bytes", "b", "kb", "mb", "gb", "kib", "mib",
+    "gib", "e",
+];
 /// The longest word that is shown.
 const MOST_WORD: usize = 9;
 /// The shortest part of a hidden text that is searched for in messages.
@@ -30,12 +38,11 @@ fn is_word(text: &str) -> bool {
 /// Whether the text is a number, a duration, a rate, addresses in digits, or a short word.
 pub(crate) fn is_plain(text: &str) -> bool {
     let is_known = |byte: u8| b"0123456789./:%+-_[] ".contains(&byte) || byte.is_ascii_lowercase();
-    let units =
-        text.split(|letter: char| !letter.is_ascii_lowercase()).filter(|unit| !unit.is_empty()).count();
+    let mut words = text.split(|letter: char| !letter.is_ascii_lowercase()).filter(|word| !word.is_empty());
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     let begins = text.bytes().next().is_none_or(|first| first.is_ascii_digit() || b"-+[:.".contains(&first));
     let is_number = begins && text.len() <= MOST_PLAIN && text.bytes().all(is_known);
-    is_word(text) || (is_number && units <= 2 && digits <= 16)
+    is_word(text) || (is_number && digits <= MOST_DIGITS && words.all(|word| UNITS.contains(&word)))
 }
 
 /// The text as it was typed on a command line if it is plain, as a URL without what may be secret, or else a mask.
@@ -143,7 +150,15 @@ mod tests {
         {
             assert_eq!(mask_typed(text), text);
         }
-        for text in ["hunter2", "4ab9c02e77f1", "12345678901234567", "correct horse", "Sup3rSecret"] {
+        for text in [
+            "hunter2",
+            "4ab9c02e77f1",
+            "12345678901234567",
+            "correct horse",
+            "Sup3rSecret",
+            "127.0.0.1:6379:hunter2",
+            "2fast4you",
+        ] {
             assert_eq!(mask_typed(text), "***");
         }
     }

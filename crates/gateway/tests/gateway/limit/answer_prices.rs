@@ -15,12 +15,15 @@ use crate::support::{Backend, RawBackend, in_time, read_until, text, to};
 /// Bytes of an answer that costs 2,000 tokens at the usual price.
 const SIZE: usize = 8_000;
 
+/// The header fields of an answer.
+type Fields = &'static [(&'static str, &'static str)];
+
 fn estimated(route: Route) -> Route {
     route.estimate("500".parse().unwrap())
 }
 
 /// An answer of [`SIZE`] bytes with this status, which starts with these bytes.
-fn large(status: u16, fields: &[(&'static str, &'static str)], start: &[u8]) -> Response<Full<Bytes>> {
+fn large(status: u16, fields: Fields, start: &[u8]) -> Response<Full<Bytes>> {
     let mut body = start.to_vec();
     body.resize(SIZE, b' ');
     let mut response = text(body);
@@ -35,7 +38,7 @@ fn large(status: u16, fields: &[(&'static str, &'static str)], start: &[u8]) -> 
 async fn an_answer_whose_cost_cannot_be_read_costs_its_size_or_the_estimate_whichever_is_more() {
     const JSON: (&str, &str) = ("content-type", "application/json");
     const STREAM: (&str, &str) = ("content-type", "text/event-stream");
-    let answers: [(u16, &'static [(&str, &str)], &'static [u8]); 7] = [
+    let answers: [(u16, Fields, &'static [u8]); 7] = [
         (200, &[JSON], b"{\"usage\":{\"prompt_tokens\":5}}"),
         (200, &[JSON], b"{\"usage\":{\"total_tokens\":\"5\"}}"),
         (200, &[JSON], b"not JSON"),

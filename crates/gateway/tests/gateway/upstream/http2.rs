@@ -238,14 +238,14 @@ async fn a_connection_that_fell_silent_is_replaced_although_all_clients_leave_be
 #[tokio::test]
 async fn a_client_that_leaves_a_slow_upstream_costs_others_neither_their_streams_nor_the_connection() {
     let (go_on, gone_on) = watch::channel(false);
-    let (hang, mut hung) = tokio::sync::mpsc::unbounded_channel();
+    let (tell, mut asked) = tokio::sync::mpsc::unbounded_channel();
     let server = Server::start(100, move |connection, request, mut reply| {
-        let (mut gone_on, hang) = (gone_on.clone(), hang.clone());
+        let (mut gone_on, tell) = (gone_on.clone(), tell.clone());
         async move {
             match request.uri().path() {
                 "/hang" => {
-                    hang.send(()).unwrap();
-                    std::future::pending().await
+                    tell.send(()).unwrap();
+                    std::future::pending::<()>().await;
                 }
                 "/stream" => {
                     let mut body = reply.send_response(Response::new(()), false).unwrap();
@@ -264,7 +264,7 @@ async fn a_client_that_leaves_a_slow_upstream_costs_others_neither_their_streams
     for _ in 0..3 {
         let mut leaves = TcpStream::connect(gateway.address).await.unwrap();
         leaves.write_all(b"GET /hang HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
-        in_time("the upstream to be asked", hung.recv()).await.unwrap();
+        in_time("the upstream to be asked", asked.recv()).await.unwrap();
         drop(leaves);
         assert_eq!(in_time("an answer", gateway.get("/", &[])).await.body, "1", "on the same connection");
     }

@@ -76,6 +76,21 @@ const NAME_LISTS: [&str; 15] = [
     "retry_on",
     "shared",
 ];
+/// Tables that hold secrets, or the places of secrets. The value of a key that they do not have may be one.
+const GUARDED: [&str; 6] = ["admin", "jwt", "resp", "store", "tls", "webhooks"];
+/// Names and choices in guarded tables.
+const GUARDED_NAMES: [&str; 10] = [
+    "audience",
+    "events",
+    "header",
+    "issuer",
+    "on_failure",
+    "plan_claim",
+    "prefix",
+    "tenant_claim",
+    "time",
+    "protocols",
+];
 /// Keys whose values are URLs. They are shown without what may be secret in them.
 const URLS: [&str; 3] = ["url", "upstream", "otlp"];
 /// Keys whose values are files. They are shown if they look like a path.
@@ -100,6 +115,8 @@ enum Disclosure {
     Url,
     File,
     Plain,
+    /// A table in which only some names are shown.
+    Guarded,
     /// Its members have names of their own.
     Named,
     Headers,
@@ -113,15 +130,17 @@ impl Disclosure {
             // None of these is a table, but for header fields.
             Self::Nothing | Self::Headers | Self::Name | Self::Url | Self::File => return Self::Nothing,
             Self::Named => return Self::Plain,
-            Self::Plain => {}
+            Self::Plain | Self::Guarded => {}
         }
+        let is_name = || NAMES.contains(&key) && (self != Self::Guarded || GUARDED_NAMES.contains(&key));
         let is_plain = || PLAIN.split_whitespace().any(|known| known == key);
         match key {
             // Each plan, and each own limit of a tenant, has a name.
             "plans" if depth == 0 => Self::Named,
             "limits" => Self::Named,
             _ if depth == 0 && key != "unmatched" && key != "otlp" && !is_plain() => Self::Nothing,
-            _ if NAMES.contains(&key) => Self::Name,
+            _ if GUARDED.contains(&key) => Self::Guarded,
+            _ if is_name() => Self::Name,
             _ if URLS.contains(&key) => Self::Url,
             _ if HEADER_TABLES.contains(&key) => Self::Headers,
             _ if is_plain() => Self::Plain,
@@ -135,7 +154,7 @@ impl Disclosure {
         let is_shown = match self {
             Self::Name => true,
             Self::File => text.contains(['/', '.']) && !text.contains([':', '@', '?', '=']),
-            Self::Plain | Self::Named => is_plain(text),
+            Self::Plain | Self::Guarded | Self::Named => is_plain(text),
             Self::Url if is_plain(text) => true,
             Self::Url => return url_secrets(text),
             Self::Headers | Self::Nothing => false,

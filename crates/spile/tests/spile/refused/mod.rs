@@ -12,7 +12,7 @@ fn built_crate() -> (PathBuf, PathBuf) {
     let folder = test.parent().expect("it is in a folder").to_owned();
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        name.starts_with("libspile-") && name.ends_with(".rlib")
+        name.starts_with("libspile-") && path.extension() == Some("rlib".as_ref())
     };
     // Earlier builds may have left others, with other features.
     let newest = files(&folder).into_iter().filter(is_ours).max_by_key(|path| {
