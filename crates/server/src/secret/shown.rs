@@ -10,10 +10,10 @@ const MOST_PLAIN: usize = 24;
 /// The most digits of such a text.
 const MOST_DIGITS: usize = 16;
 /// The words that follow numbers: units of time, of size and of addresses in hexadecimal digits.
-const UNITS: [&str; 30] = [
+const UNITS: [&str; 35] = [
     "us", "ms", "s", "sec", "second", "seconds", "m", "min", "minute", "minutes", "h", "hour", "hours", "d",
     "day", "days", "w", "week", "weeks", "month", "year", "bytes", "b", "kb", "mb", "gb", "kib", "mib",
-    "gib", "e",
+    "gib", "e", "tb", "tib", "pib", "eib", "k",
 ];
 /// The longest word that is shown.
 const MOST_WORD: usize = 9;
@@ -37,12 +37,15 @@ fn is_word(text: &str) -> bool {
 
 /// Whether the text is a number, a duration, a rate, addresses in digits, or a short word.
 pub(crate) fn is_plain(text: &str) -> bool {
-    let is_known = |byte: u8| b"0123456789./:%+-_[] ".contains(&byte) || byte.is_ascii_lowercase();
-    let mut words = text.split(|letter: char| !letter.is_ascii_lowercase()).filter(|word| !word.is_empty());
+    let is_known = |byte: u8| b"0123456789./:%+-_[] ".contains(&byte) || byte.is_ascii_alphabetic();
+    let mut words = text.split(|letter: char| !letter.is_ascii_alphabetic()).filter(|word| !word.is_empty());
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
     let begins = text.bytes().next().is_none_or(|first| first.is_ascii_digit() || b"-+[:.".contains(&first));
     let is_number = begins && text.len() <= MOST_PLAIN && text.bytes().all(is_known);
-    is_word(text) || (is_number && digits <= MOST_DIGITS && words.all(|word| UNITS.contains(&word)))
+    is_word(text)
+        || (is_number
+            && digits <= MOST_DIGITS
+            && words.all(|word| UNITS.contains(&&*word.to_ascii_lowercase())))
 }
 
 /// The text as it was typed on a command line if it is plain, as a URL without what may be secret, or else a mask.
@@ -145,9 +148,19 @@ mod tests {
 
     #[test]
     fn plain_texts_are_shown() {
-        for text in
-            ["10", "50ms", "1/s", "10000/day", "127.0.0.1:8080", "[::1]:80", ":8080", "0.5", "1h30m", "alow"]
-        {
+        for text in [
+            "10",
+            "50ms",
+            "1/s",
+            "10000/day",
+            "64KiB",
+            "127.0.0.1:8080",
+            "[::1]:80",
+            ":8080",
+            "0.5",
+            "1h30m",
+            "alow",
+        ] {
             assert_eq!(mask_typed(text), text);
         }
         for text in [

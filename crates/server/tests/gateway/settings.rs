@@ -147,7 +147,7 @@ fn what_is_wrong_with_the_gateway_is_said_with_its_line() {
     "#;
     let faults = [
         (3, "0 is out of bounds"),
-        (4, "`7 apples` is not a size"),
+        (4, "`***` is not a size"),
         (5, "`soon` is not a span of time"),
         (6, "nowhere.pem"),
         (7, "`gateway.tls` has no `certificate_file`"),
@@ -176,8 +176,8 @@ fn what_is_wrong_with_a_route_is_said_with_its_line() {
         upgrades = ["web socket", "", "irc/6.9", "H2C", "TLS/1.0"]
     "#;
     let faults = [
-        (4, "`http://127.0.0.1:9000/path` is not an upstream"),
-        (4, "`unix:app.sock` is not an upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path"),
+        (4, "`http://127.0.0.1:9000/***` is not an upstream"),
+        (4, "`***` is not an upstream: write unix:/PATH or h2c+unix:/PATH, with an absolute path"),
         (5, "`not a host` is not a host"),
         (6, "`routes.balance` cannot be `fairly`"),
         (7, "9 is out of bounds"),

@@ -26,7 +26,7 @@ plans = ["login"]
 id = "search"
 match = { path = "/search/*" }
 key = ["path"]
-plans = ["free"]
+plans = ["login"]
 mode = "shadow"
 "#;
 

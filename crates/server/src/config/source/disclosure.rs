@@ -10,7 +10,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use crate::secret::{is_plain, url_secrets};
 
 /// Keys whose values are names and choices. They are shown as they are.
-const NAMES: [&str; 46] = [
+const NAMES: [&str; 52] = [
     "also",
     "anchor",
     "anonymous_plan",
@@ -21,6 +21,7 @@ const NAMES: [&str; 46] = [
     "credential",
     "domain",
     "entries",
+    "error_cost",
     "estimate",
     "events",
     "format",
@@ -35,6 +36,7 @@ const NAMES: [&str; 46] = [
     "mode",
     "name",
     "on_failure",
+    "only_plans",
     "path",
     "paths",
     "per",
@@ -50,16 +52,20 @@ const NAMES: [&str; 46] = [
     "replaces",
     "retry_on",
     "rewrite_prefix",
+    "server_name",
     "shared",
     "strip_prefix",
     "subset",
     "tenant_claim",
     "time",
     "unmatched",
+    "unread_cost",
+    "upgrade_cost",
+    "upgrades",
     "zone",
 ];
 /// Those whose values may be lists. In the place of another, a list may hold a secret.
-const NAME_LISTS: [&str; 15] = [
+const NAME_LISTS: [&str; 17] = [
     "also",
     "audience",
     "entries",
@@ -68,6 +74,7 @@ const NAME_LISTS: [&str; 15] = [
     "hosts",
     "key",
     "methods",
+    "only_plans",
     "paths",
     "plans",
     "protocols",
@@ -75,6 +82,7 @@ const NAME_LISTS: [&str; 15] = [
     "replaces",
     "retry_on",
     "shared",
+    "upgrades",
 ];
 /// Tables that hold secrets, or the places of secrets. The value of a key that they do not have may be one.
 const GUARDED: [&str; 6] = ["admin", "jwt", "resp", "store", "tls", "webhooks"];
@@ -105,7 +113,7 @@ const PLAIN: &str = "access_log adaptive admin allow_private bounds capacity cli
     max_header_fields max_keys max_streams max_uri_bytes min_requests not_found observe opened otlp_percent per_caller \
     per_upstream query queue quota rate_limit_headers refusals replicas request_headers require_auth resp response_headers \
     retries routes rules sample show_keys status store stream_window target_latency targets tenants timeout tls too_large \
-    total_timeout trusted_proxies unauthorized unavailable unhealthy_after upgrades upstream_tls wait webhooks window \
+    total_timeout trusted_proxies unauthorized unavailable unhealthy_after upstream_tls wait webhooks window \
     write_timeout";
 
 /// What a key says about the value that it leads to.
@@ -153,7 +161,9 @@ impl Disclosure {
     fn hidden_in(self, text: &str) -> Vec<Range<usize>> {
         let is_shown = match self {
             Self::Name => true,
-            Self::File => text.contains(['/', '.']) && !text.contains([':', '@', '?', '=']),
+            Self::File => {
+                is_plain(text) || (text.contains(['/', '.']) && !text.contains([':', '@', '?', '=']))
+            }
             Self::Plain | Self::Guarded | Self::Named => is_plain(text),
             Self::Url if is_plain(text) => true,
             Self::Url => return url_secrets(text),

@@ -326,3 +326,31 @@ async fn a_stream_that_is_open_ends_with_the_token_that_opened_it() {
     let rest = tokio::time::timeout(Duration::from_secs(30), page.read_to_end(&mut seen)).await;
     rest.expect("the stream ends").expect("in good order");
 }
+
+#[tokio::test]
+async fn a_permit_and_a_reservation_end_under_the_mode_that_their_rule_had() {
+    const FILE: &str = "[plans.jobs]\nlimits = [\n  { name = \"atonce\", concurrency = 1, hold = \"30s\" },\n  \
+                        { name = \"rate\", capacity = 10, refill = \"1/h\" },\n]\n\
+                        [[rules]]\nid = \"jobs\"\nmatch = { path = \"/jobs\" }\nplans = [\"jobs\"]\nmode = \"enforce\"\n\
+                        [[rules]]\nid = \"work\"\nmatch = { path = \"/work\" }\nplans = [\"pro\"]\nmode = \"enforce\"\n";
+    let modes = ["mode = \"enforce\"", "mode = \"shadow\""];
+    for (from, to) in [(modes[0], modes[1]), (modes[1], modes[0])] {
+        let office = Office::open_with(&FILE.replace(modes[0], from)).await;
+        let post = async |path, body: Value| office.spile.post(path, body.to_string()).await.is(200).json();
+        let (jobs, work) =
+            (json!({"ruleId": "jobs", "identity": "ann"}), json!({"ruleId": "work", "identity": "ann"}));
+        let permit = post("/v1/acquire", jobs.clone()).await["permit"].clone();
+        let mut reserved = work.clone();
+        reserved["cost"] = 60.into();
+        let id = post("/v1/reserve", reserved).await["id"].clone();
+        office.reload_with(from, to).await.is(200);
+        assert_eq!(post("/v1/settle", json!({"id": id, "cost": 10})).await["settled"], true, "{from}");
+        assert_eq!(post("/v1/renew", json!({"permit": permit})).await["renewed"], true, "{from}");
+        assert_eq!(post("/v1/release", json!({"permit": permit})).await["released"], true, "{from}");
+        office.reload_with(to, from).await.is(200);
+        let mut asked = work;
+        asked["cost"] = 90.into();
+        assert_eq!(post("/v1/check", asked).await["reason"], "ok", "10 of 100 were used {from}");
+        assert_eq!(post("/v1/acquire", jobs).await["reason"], "ok", "the place is free {from}");
+    }
+}
