@@ -122,7 +122,7 @@ impl Spile {
                     json!({"ruleId": "login", "identity": format!("198.51.100.{user}")}),
                     json!({"ruleId": "login", "identity": "203.0.113.9"}),
                     json!({"ruleId": "writes", "identity": "203.0.113.7", "cost": 5}),
-                    json!({"ruleId": "default", "identity": "tenant:acme"}),
+                    json!({"ruleId": "default", "identity": "tenant:acme", "cost": 5}),
                 ] {
                     if client.post(&url, &question).await.is_err() {
                         return;
