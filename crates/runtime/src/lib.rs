@@ -1,0 +1,192 @@
+//! Time, tasks, connections and random numbers, injected: those of tokio by default, those of a simulation in tests.
+//!
+//! Every crate that waits, spawns, connects or draws random numbers does so through a [`Runtime`]. A [`Driver`] replaces tokio: it
+//! sets the time, schedules the tasks and chooses the random numbers, so that a simulation repeats a run from one seed. The time of
+//! buckets is not part of it: that is a `Clock`.
+
+#[cfg(feature = "net")]
+mod connect;
+mod driver;
+mod shared_tasks;
+mod sleep;
+mod spawner;
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::task::coop;
+
+#[cfg(feature = "net")]
+pub use self::connect::{ByteStream, DialTarget};
+pub use self::driver::{BoxFuture, Driver, StopTask};
+pub use self::shared_tasks::SharedTasks;
+pub use self::sleep::Sleep;
+pub use self::spawner::{Spawner, Task};
+
+/// Provides time, tasks, connections and random numbers. Clones share one runtime.
+#[derive(Clone, Default)]
+pub struct Runtime(Option<Arc<dyn Driver>>);
+
+/// The deadline passed before the future was ready.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Elapsed;
+
+impl Runtime {
+    /// Uses the tokio runtime of the caller. It is looked up on each call, so that one value serves several runtimes.
+    pub const fn tokio() -> Self {
+        Self(None)
+    }
+
+    /// Uses this driver instead of tokio.
+    pub fn driven_by(driver: impl Driver) -> Self {
+        Self(Some(Arc::new(driver)))
+    }
+
+    /// The monotonic time, for deadlines and pauses. Does not advance by itself in a tokio test with paused time.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            None => tokio::time::Instant::now().into_std(),
+            Some(driver) => driver.now(),
+        }
+    }
+
+    /// Waits for this time.
+    pub fn sleep(&self, span: Duration) -> Sleep {
+        // Longer than any process runs.
+        const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+        let now = self.now();
+        self.sleep_until(now.checked_add(span).unwrap_or(now + FOREVER))
+    }
+
+    /// Waits until this moment.
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        match &self.0 {
+            None => Sleep::tokio(deadline),
+            Some(driver) => Sleep::driven(driver.sleep_until(deadline)),
+        }
+    }
+
+    /// Waits for a future for at most this time. A future that is ready when it is first polled is always in time.
+    pub async fn timeout<F: Future>(&self, span: Duration, future: F) -> Result<F::Output, Elapsed> {
+        within(self.sleep(span), future).await
+    }
+
+    /// Waits for a future until this moment.
+    pub async fn timeout_at<F: Future>(&self, deadline: Instant, future: F) -> Result<F::Output, Elapsed> {
+        within(self.sleep_until(deadline), future).await
+    }
+
+    /// Returns a handle that starts tasks on the caller's runtime. `None` outside of a runtime.
+    pub fn spawner(&self) -> Option<Spawner> {
+        match &self.0 {
+            None => Spawner::current(),
+            Some(driver) => Some(Spawner::driven(Arc::clone(driver))),
+        }
+    }
+
+    /// A random number.
+    pub fn random(&self) -> u64 {
+        match &self.0 {
+            None => fastrand::u64(..),
+            Some(driver) => driver.random(),
+        }
+    }
+
+    /// A random number in the range [0, 1).
+    pub fn random_share(&self) -> f64 {
+        // The 53 bits of a double's significand.
+        (self.random() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// A random number of 128 bits.
+    pub fn random_id(&self) -> u128 {
+        u128::from(self.random()) << 64 | u128::from(self.random())
+    }
+
+    /// Puts items into a random order.
+    pub fn shuffle<T>(&self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            // The remainder favours small numbers by less than one in 2^50.
+            items.swap(last, (self.random() % (last as u64 + 1)) as usize);
+        }
+    }
+}
+
+async fn within<F: Future>(sleep: Sleep, future: F) -> Result<F::Output, Elapsed> {
+    let (mut sleep, mut future) = (pin!(sleep), pin!(future));
+    std::future::poll_fn(move |cx| {
+        let had_budget = coop::has_budget_remaining();
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        // A future that uses up the budget of its task each time, as one that reads without end, must not hold up its timeout.
+        let elapsed = if had_budget && !coop::has_budget_remaining() {
+            pin!(coop::unconstrained(sleep.as_mut())).poll(cx)
+        } else {
+            sleep.as_mut().poll(cx)
+        };
+        elapsed.map(|()| Err(Elapsed))
+    })
+    .await
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            None => f.write_str("Runtime(tokio)"),
+            Some(driver) => f.debug_tuple("Runtime").field(driver).finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_future_in_time_is_answered_and_one_that_is_late_is_not() {
+        let runtime = Runtime::tokio();
+        let started = runtime.now();
+        let early = runtime.timeout(Duration::from_secs(2), runtime.sleep(Duration::from_secs(1))).await;
+        let late = runtime.timeout_at(started + Duration::from_secs(5), std::future::pending::<()>()).await;
+        assert_eq!((early, late), (Ok(()), Err(Elapsed)));
+        assert_eq!(runtime.now() - started, Duration::from_secs(5));
+        assert_eq!(runtime.timeout(Duration::ZERO, std::future::ready(7)).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn a_future_that_never_waits_is_ended_in_time() {
+        let runtime = Runtime::tokio();
+        let busy = async {
+            loop {
+                coop::consume_budget().await;
+            }
+        };
+        let in_time = runtime.timeout(Duration::from_millis(5), busy);
+        let ended: Result<(), Elapsed> =
+            tokio::time::timeout(Duration::from_secs(5), in_time).await.expect("it ends");
+        assert_eq!(ended, Err(Elapsed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_without_end_does_not_overflow() {
+        let runtime = Runtime::tokio();
+        let waited = runtime.timeout(Duration::from_secs(1), runtime.sleep(Duration::MAX)).await;
+        assert_eq!(waited, Err(Elapsed));
+    }
+
+    #[test]
+    fn drawn_numbers_lie_within_their_bounds_and_a_shuffle_loses_nothing() {
+        let runtime = Runtime::tokio();
+        assert!((0..1_000).all(|_| (0.0..1.0).contains(&runtime.random_share())));
+        let mut items: Vec<u32> = (0..100).collect();
+        runtime.shuffle(&mut items);
+        assert_ne!(items, (0..100).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..100).collect::<Vec<_>>());
+    }
+}
