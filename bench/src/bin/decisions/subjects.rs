@@ -8,7 +8,7 @@ use governor::clock::{QuantaClock, QuantaUpkeepClock};
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter as GovernorLimiter};
-use spile_core::{Cost, Decision, Key, Limit, LimitBuilder, NamedLimit, Plan};
+use spile_core::{Cost, Decision, Key, Limit, NamedLimit, Plan, RateBuilder};
 use spile_limiter::{KeyedLimiter, RateLimiter};
 use spile_memory::MemoryStore;
 
@@ -102,7 +102,7 @@ impl Subject for GovernorCoarse {
 }
 
 /// Large enough that every decision is an admission, and slow enough that no bucket fills up again and leaves.
-fn limit() -> LimitBuilder {
+fn limit() -> RateBuilder {
     Limit::per(100_000_000, Duration::from_secs(10 * 365 * 86_400))
 }
 

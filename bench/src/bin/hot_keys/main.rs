@@ -10,7 +10,7 @@ mod load;
 use std::time::Duration;
 
 use spile_bench::{Table, median};
-use spile_core::{Limit, LimitBuilder, Plan};
+use spile_core::{Limit, Plan, RateBuilder};
 use spile_limiter::RateLimiter;
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisServer;
@@ -129,7 +129,7 @@ async fn leases() {
 
 fn instance(
     server: &RedisServer,
-    limit: LimitBuilder,
+    limit: RateBuilder,
     deny_cache: Duration,
     lease_share: f64,
 ) -> RateLimiter<RedisStore> {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use spile_bench::{Table, median};
 use spile_core::{
-    Charge, Charges, Cost, Key, Limit, LimitName, NamedLimit, PermitId, PermitStep, Plan, Store, SystemClock,
+    Charge, Charges, Cost, Key, Limit, LimitName, NamedLimit, PermitId, PermitStep, Plan, StoreExt,
+    SystemClock,
 };
 use spile_limiter::RateLimiter;
 use spile_redis::RedisStore;

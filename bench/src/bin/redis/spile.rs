@@ -1,6 +1,6 @@
 //! Spile's store under the same load.
 
-use spile_core::{Charge, Charges, Cost as Tokens, Key, Limit, LimitName, NamedLimit, Store};
+use spile_core::{Charge, Charges, Cost as Tokens, Key, Limit, LimitName, NamedLimit, StoreExt};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisServer;
 
