@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::period::Period;
 
-/// An anchor as it is written in a configuration. What it means depends on the period:
+/// An anchor as configuration writes it. Its meaning depends on the period:
 ///
 /// | period | anchor | default |
 /// |---|---|---|
@@ -13,7 +13,7 @@ use crate::period::Period;
 /// | month | a day, `1` to `31`; a month with fewer days starts on its last | `1` |
 /// | year | a month and a day, `"01-01"` to `"12-31"`; `"02-29"` is the 28th in a common year | `"01-01"` |
 ///
-/// A minute or an hour has none.
+/// A minute or an hour has no anchor.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Anchor {
     /// An hour or a day of the month.
@@ -28,7 +28,7 @@ impl From<i64> for Anchor {
     }
 }
 
-/// Digits are a number: in an environment variable there is no other way to write one.
+/// Reads digits as a number, because an environment variable cannot mark one.
 impl From<&str> for Anchor {
     fn from(text: &str) -> Self {
         text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Number)
@@ -41,7 +41,7 @@ impl From<String> for Anchor {
     }
 }
 
-/// As configuration spells it: a text in quotes, a number without.
+/// Prints as configuration spells it: a text in quotes, a number without.
 impl fmt::Display for Anchor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -51,7 +51,7 @@ impl fmt::Display for Anchor {
     }
 }
 
-/// An anchor that its period does not have.
+/// An anchor that does not exist for its period.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("anchor = {anchor}: {}", bound(*.period))]
 pub struct AnchorError {
@@ -65,7 +65,7 @@ impl AnchorError {
     }
 }
 
-/// What an anchor of this period may be.
+/// The valid anchors of this period.
 const fn bound(period: Period) -> &'static str {
     match period {
         Period::Minute => "a minute has no anchor",

@@ -1,4 +1,4 @@
-//! Which window holds a moment.
+//! Finds the window that holds a moment.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -9,7 +9,7 @@ use crate::period::Period;
 use crate::start_rule::{DateRule, StartRule};
 use crate::zone::{self, UnknownZone};
 
-/// A period, a time zone and an anchor: when a quota starts anew.
+/// A period, a time zone and an anchor, which determine when a quota starts anew.
 ///
 /// A clone is cheap. [`window_at`](Self::window_at) takes about a microsecond: keep the window until it has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,12 +24,12 @@ impl Calendar {
         Self { rule: StartRule::of(period), zone: TimeZone::UTC }
     }
 
-    /// The same in a zone of the IANA database, such as `Europe/Berlin`.
+    /// Sets the time zone, from the IANA database: `Europe/Berlin`.
     pub fn zone(self, name: &str) -> Result<Self, UnknownZone> {
         Ok(Self { zone: zone::find(name)?, ..self })
     }
 
-    /// The same from another hour, weekday, day of the month or day of the year. See [`Anchor`].
+    /// Sets the anchor: another hour, weekday, day of the month or day of the year. See [`Anchor`].
     pub fn anchor(self, anchor: impl Into<Anchor>) -> Result<Self, AnchorError> {
         let (anchor, period) = (anchor.into(), self.period());
         match StartRule::anchored(period, &anchor) {
@@ -38,12 +38,12 @@ impl Calendar {
         }
     }
 
-    /// How long its windows are.
+    /// The length of its windows.
     pub fn period(&self) -> Period {
         self.rule.period()
     }
 
-    /// The name of its time zone, spelled as the database spells it.
+    /// The name of its time zone, as the database spells it.
     pub fn zone_name(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
     }
@@ -96,7 +96,7 @@ impl Calendar {
         loop {
             wall = wall.and_then(|wall| rule.next_start(wall));
             match wall.and_then(moment) {
-                // Clocks have shown the next start before they were put back, or they leave a window out.
+                // The clocks have shown the next start before they were put back, or they skip a window.
                 Some(end) if end <= at => start = Some(end),
                 end => return (start, end),
             }
@@ -110,7 +110,7 @@ const EPOCH: Micros = Micros::new(0);
 /// The end of the last window.
 const NEVER: Micros = Micros::new(u64::MAX);
 
-/// The last moment that the calendar knows stands for all after it.
+/// Maps moments after the last one that the calendar can represent to that one.
 fn timestamp(now: Micros) -> Timestamp {
     let us = i64::try_from(now.get()).ok();
     us.and_then(|us| Timestamp::from_microsecond(us).ok()).unwrap_or(Timestamp::MAX)

@@ -1,4 +1,4 @@
-//! How long a window is, in words of the calendar.
+//! The length of a window, as a word of the calendar.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ impl Period {
     /// Every period, the shortest first.
     pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// How long it is, on average for a month and a year.
+    /// Its length; the average for a month and a year.
     pub const fn length(self) -> Duration {
         Duration::from_secs(match self {
             Self::Minute => 60,
@@ -37,7 +37,7 @@ impl Period {
         })
     }
 
-    /// As configuration spells it.
+    /// The name in configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Minute => "minute",

@@ -4,16 +4,16 @@ use std::fmt;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Limit, LimitBuilder, LimitError, Micros, QuotaWindows, Window, Windows};
+use spile_core::{Amount, Limit, LimitError, Micros, QuotaBuilder, QuotaWindows, Unit, Window, Windows};
 
 use crate::anchor::{Anchor, AnchorError};
 use crate::calendar::Calendar;
 use crate::period::Period;
 use crate::zone::UnknownZone;
 
-/// Gives [`Limit`] its quotas by the calendar.
+/// Adds calendar quotas to [`Limit`].
 pub trait CalendarLimit {
-    /// So many tokens in each window of a calendar.
+    /// A quota of this many tokens in each window of a calendar.
     ///
     /// ```
     /// use spile_calendar::CalendarLimit;
@@ -23,108 +23,114 @@ pub trait CalendarLimit {
     /// assert_eq!(limit.to_string(), "100000 per month in Europe/Berlin from 15");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    fn quota(tokens: u64) -> QuotaTokens;
+    fn quota(tokens: impl Into<Amount>) -> QuotaTokens;
 }
 
 impl CalendarLimit for Limit {
-    fn quota(tokens: u64) -> QuotaTokens {
-        QuotaTokens(tokens)
+    fn quota(tokens: impl Into<Amount>) -> QuotaTokens {
+        QuotaTokens(tokens.into())
     }
 }
 
-/// The tokens of a quota, of which the period is still to be said.
+/// The tokens of a quota whose period is still to be set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "say per which period: `per_month()`"]
-pub struct QuotaTokens(u64);
+pub struct QuotaTokens(Amount);
 
 impl QuotaTokens {
-    /// So many in each minute.
-    pub fn per_minute(self) -> Quota {
+    /// Per minute.
+    pub fn per_minute(self) -> CalendarQuota {
         self.per(Period::Minute)
     }
 
-    /// So many in each hour.
-    pub fn per_hour(self) -> Quota {
+    /// Per hour.
+    pub fn per_hour(self) -> CalendarQuota {
         self.per(Period::Hour)
     }
 
-    /// So many on each day, from midnight.
-    pub fn per_day(self) -> Quota {
+    /// Per day, from midnight.
+    pub fn per_day(self) -> CalendarQuota {
         self.per(Period::Day)
     }
 
-    /// So many in each week, from Monday.
-    pub fn per_week(self) -> Quota {
+    /// Per week, from Monday.
+    pub fn per_week(self) -> CalendarQuota {
         self.per(Period::Week)
     }
 
-    /// So many in each month, from its first day.
-    pub fn per_month(self) -> Quota {
+    /// Per month, from its first day.
+    pub fn per_month(self) -> CalendarQuota {
         self.per(Period::Month)
     }
 
-    /// So many in each year, from 1 January.
-    pub fn per_year(self) -> Quota {
+    /// Per year, from 1 January.
+    pub fn per_year(self) -> CalendarQuota {
         self.per(Period::Year)
     }
 
-    /// So many in each period, in UTC.
-    pub fn per(self, period: Period) -> Quota {
-        Quota { tokens: self.0, calendar: Calendar::new(period), debt: None }
+    /// Per period, in UTC.
+    pub fn per(self, period: Period) -> CalendarQuota {
+        CalendarQuota { tokens: self.0, calendar: Calendar::new(period), debt: None, unit: Unit::default() }
     }
 }
 
-/// A quota that has not been checked yet. [`build`](Self::build) checks it.
+/// A builder of a quota by the calendar. [`build`](Self::build) checks the bounds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use = "call build(), or give it to a Plan"]
-pub struct Quota {
-    tokens: u64,
+pub struct CalendarQuota {
+    tokens: Amount,
     calendar: Calendar,
-    debt: Option<u64>,
+    debt: Option<Amount>,
+    unit: Unit,
 }
 
-impl Quota {
-    /// In a zone of the IANA database, such as `Europe/Berlin`.
+impl CalendarQuota {
+    /// Sets the time zone, from the IANA database: `Europe/Berlin`.
     pub fn zone(self, name: &str) -> Result<Self, UnknownZone> {
         Ok(Self { calendar: self.calendar.zone(name)?, ..self })
     }
 
-    /// From another hour, weekday, day of the month or day of the year. See [`Anchor`].
+    /// Sets the anchor: another hour, weekday, day of the month or day of the year. See [`Anchor`].
     pub fn anchor(self, anchor: impl Into<Anchor>) -> Result<Self, AnchorError> {
         Ok(Self { calendar: self.calendar.anchor(anchor)?, ..self })
     }
 
-    /// Late charges may take up to `tokens` beyond what is left. The next window starts without that debt.
-    pub fn debt(self, tokens: u64) -> Self {
-        Self { debt: Some(tokens), ..self }
+    /// Lets late charges take up to `tokens` beyond what is left. The next window starts without that debt.
+    pub fn debt(self, tokens: impl Into<Amount>) -> Self {
+        Self { debt: Some(tokens.into()), ..self }
     }
 
-    /// The limit, if it lies within the bounds.
+    /// Sets the unit.
+    pub fn unit(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Builds the limit if it is within the bounds.
     pub fn build(self) -> Result<Limit, LimitError> {
-        LimitBuilder::from(self).build()
+        QuotaBuilder::from(self).build()
     }
 }
 
-impl From<Quota> for LimitBuilder {
-    fn from(quota: Quota) -> Self {
-        let builder = Limit::per_window(quota.tokens, quota.calendar.windows());
+impl From<CalendarQuota> for QuotaBuilder {
+    fn from(quota: CalendarQuota) -> Self {
+        let builder = Limit::per_window(quota.tokens, quota.calendar.windows()).unit(quota.unit);
         quota.debt.map_or(builder, |debt| builder.debt(debt))
     }
 }
 
-impl TryFrom<Quota> for Limit {
+impl TryFrom<CalendarQuota> for Limit {
     type Error = LimitError;
 
-    fn try_from(quota: Quota) -> Result<Self, LimitError> {
+    fn try_from(quota: CalendarQuota) -> Result<Self, LimitError> {
         quota.build()
     }
 }
 
-/// Every calendar that a limit has used. There are few, and all of them may be in use.
+/// Every calendar that a limit has used. There are few, and any of them may be in use.
 static USED: Mutex<Vec<(Calendar, QuotaWindows)>> = Mutex::new(Vec::new());
 
 impl Calendar {
-    /// Its windows, as limits refer to them. Equal calendars have the same.
+    /// Its windows, for a limit. Equal calendars share them.
     pub fn windows(&self) -> QuotaWindows {
         let mut used = USED.lock();
         if let Some((_, windows)) = used.iter().find(|(calendar, _)| calendar == self) {
@@ -135,7 +141,7 @@ impl Calendar {
         windows
     }
 
-    /// The calendar of a quota. `None` if the limit is a rate, or its windows are none of a calendar.
+    /// The calendar of a quota. `None` for a limit of another shape, or with windows of another kind.
     pub fn of(limit: &Limit) -> Option<Self> {
         let wanted = limit.windows()?;
         let used = USED.lock();
@@ -152,7 +158,7 @@ impl Windows for Calendar {
         self.period().length()
     }
 
-    /// Twice as long where clocks that are put back can repeat a whole period, and a day more where they cannot.
+    /// Twice the length where clocks that are put back can repeat a whole period, otherwise longer by a day or two.
     fn longest(&self) -> Duration {
         let length = self.period().length();
         match self.period() {
@@ -163,7 +169,7 @@ impl Windows for Calendar {
     }
 }
 
-/// Reads behind `per`: `month in Europe/Berlin from 15`.
+/// Follows `per`: `month in Europe/Berlin from 15`.
 impl fmt::Display for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.period())?;

@@ -1,4 +1,4 @@
-//! Where windows start on the clock on the wall. Knows dates, and nothing of time zones.
+//! The starts of windows in local time. Knows dates, but no time zones.
 
 use jiff::civil::{Date, DateTime, Weekday, date};
 
@@ -19,7 +19,7 @@ const WEEKDAYS: [(&str, Weekday); 7] = [
     ("sunday", Weekday::Sunday),
 ];
 
-/// A period with its anchor, which is known to be one.
+/// A period with a valid anchor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StartRule {
     /// Every full minute or hour, in seconds.
@@ -29,7 +29,7 @@ pub(crate) enum StartRule {
     Date(DateRule),
 }
 
-/// The starts of days, weeks, months and years: one after the other, later and later.
+/// The starts of days, weeks, months and years, in ascending order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DateRule {
     Day { hour: i8 },
@@ -51,7 +51,7 @@ impl StartRule {
         })
     }
 
-    /// The rule of a period with an anchor; `None` if the period does not have this anchor.
+    /// The rule of a period with an anchor; `None` if the anchor does not exist for the period.
     pub(crate) fn anchored(period: Period, anchor: &Anchor) -> Option<Self> {
         let rule = match (period, anchor) {
             (Period::Day, Anchor::Number(hour)) => DateRule::Day { hour: within(*hour, 0, 23)? },
@@ -90,7 +90,7 @@ impl StartRule {
 }
 
 impl DateRule {
-    /// The last start at or before `wall`; `None` before the first date that can be told.
+    /// The last start at or before `wall`; `None` before the first date that can be represented.
     pub(crate) fn last_start(self, wall: DateTime) -> Option<DateTime> {
         let (today, year) = (wall.date(), wall.year());
         let start = match self {
@@ -114,7 +114,7 @@ impl DateRule {
         }
     }
 
-    /// The start after this one; `None` after the last date that can be told.
+    /// The start after this one; `None` after the last date that can be represented.
     pub(crate) fn next_start(self, start: DateTime) -> Option<DateTime> {
         let next_year = || (start.year() < Date::MAX.year()).then(|| start.year() + 1);
         match self {

@@ -1,31 +1,31 @@
-//! Time zones: finding one by its name, and when its clocks show what.
+//! Time zones: look-up by name, and the moments at which their clocks show a time.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 
-/// A longer name is compared with none: the time for that grows with its length.
+/// Longer names are not compared with others, because the time for that grows with their length.
 const LONGEST_NAME: usize = 64;
 
-/// How many letters may be wrong in a name that is suggested.
+/// The most letters in which a suggested name may differ.
 const MOST_WRONG_LETTERS: usize = 3;
 
 /// A name that is not in the time zone database.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("zone = {name:?}: not in the IANA time zone database{}", hint(.meant.as_deref()))]
 pub struct UnknownZone {
-    /// At most as much of it as the longest name of a zone has.
+    /// The name, cut to the length of the longest name of a zone.
     name: String,
     meant: Option<String>,
 }
 
-/// The zone of this name, from the database in this binary. Upper and lower case are alike.
+/// Finds a zone by name in the database of this binary. Ignores case.
 pub(crate) fn find(name: &str) -> Result<TimeZone, UnknownZone> {
     let found = TimeZoneDatabase::bundled().get(name).ok().filter(|zone| !zone.is_unknown());
     found.ok_or_else(|| UnknownZone { name: name.chars().take(LONGEST_NAME).collect(), meant: nearest(name) })
 }
 
-/// The first moment at which the zone's clocks show `wall` or a later time; `None` after the last moment that can be told.
+/// The first moment at which the zone's clocks show `wall` or a later time; `None` after the last moment that can be represented.
 pub(crate) fn first_shown(zone: &TimeZone, wall: DateTime) -> Option<Timestamp> {
     match zone.to_ambiguous_timestamp(wall).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset.to_timestamp(wall).ok(),
@@ -65,7 +65,7 @@ pub(crate) fn clock_end(zone: &TimeZone, now: Timestamp, length: i64) -> i64 {
     }
 }
 
-/// True if the clocks show a full minute or hour after this change, or leave one out by it.
+/// True if this change makes the clocks show a full minute or hour, or skip one.
 fn starts_at_change(zone: &TimeZone, change: i64, length: i64) -> bool {
     let last_shown = change - 1 + offset(zone, change - 1);
     let shown = change + offset(zone, change);
@@ -84,7 +84,7 @@ fn offset(zone: &TimeZone, at: i64) -> i64 {
     zone.to_offset(second(at).unwrap_or(Timestamp::MAX)).seconds().into()
 }
 
-/// `None` if it is after the last second that can be told.
+/// `None` after the last second that can be represented.
 pub(crate) fn second(second: i64) -> Option<Timestamp> {
     Timestamp::from_second(second).ok()
 }
@@ -93,7 +93,7 @@ fn hint(meant: Option<&str>) -> String {
     meant.map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"))
 }
 
-/// The zone that was most likely meant: the one of this city, or the one with the fewest wrong letters.
+/// Finds the zone that was probably meant: the one of this city, or the one with the fewest wrong letters.
 fn nearest(name: &str) -> Option<String> {
     if name.len() > LONGEST_NAME {
         return None;

@@ -1,4 +1,4 @@
-//! Windows are those that Python's zoneinfo finds by walking through time. tests/oracle/generate.py writes the cases.
+//! Windows agree with those that Python's zoneinfo finds by stepping through time. tests/oracle/generate.py writes the cases.
 
 use spile_calendar::{Anchor, Calendar, Period, Window};
 use spile_core::Micros;

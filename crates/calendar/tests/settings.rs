@@ -1,4 +1,4 @@
-//! What may be configured, and what is said about the rest.
+//! Valid settings, and the messages about invalid ones.
 
 use spile_calendar::{Anchor, Calendar, Period};
 

@@ -100,7 +100,7 @@ proptest! {
     }
 }
 
-/// Prints what a question costs; `cargo test -p spile-calendar --test tiling -- --nocapture cost`.
+/// Prints the cost of a look-up; `cargo test -p spile-calendar --test tiling -- --nocapture cost`.
 #[test]
 fn the_cost_of_a_question_is_small() {
     let clock = SystemClock::default();
@@ -148,7 +148,7 @@ fn assert_same_from_end_to_end(calendar: &Calendar, window: Window) {
     }
 }
 
-/// How long a window may be. Clocks were put forward by a day at most, as in Samoa, and back by seven hours, as at Vostok.
+/// The possible lengths of a window. Clocks were put forward by a day at most, as in Samoa, and back by seven hours, as at Vostok.
 fn lengths(period: Period) -> RangeInclusive<u64> {
     let hours = |hours: u64| hours * 3_600_000_000;
     match period {

@@ -1,19 +1,19 @@
-//! A list that mostly has one element.
+//! A list that usually has one element.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// A list that holds a single element in place, and several on the heap.
+/// A list that stores a single element in place, and several on the heap.
 ///
-/// Most decisions have one limit. A plain `enum`, and not a vector over raw memory: the compiler then sees the one
-/// element's fields and need not move them through memory.
+/// Most decisions have one limit. It is a plain `enum` instead of a vector over raw memory, because the compiler then sees the
+/// fields of the single element and does not move them through memory.
 #[derive(Clone, PartialEq)]
 pub struct OneOrMany<T>(Repr<T>);
 
 #[derive(Clone, PartialEq)]
 enum Repr<T> {
     One(T),
-    /// None, or more than one.
+    /// Empty, or more than one element.
     Many(Vec<T>),
 }
 
@@ -24,7 +24,7 @@ impl<T> OneOrMany<T> {
         Self(Repr::Many(Vec::new()))
     }
 
-    /// A list of one.
+    /// A list of one element.
     #[inline]
     pub const fn one(element: T) -> Self {
         Self(Repr::One(element))

@@ -12,7 +12,7 @@ pub(crate) enum ShortText {
     Shared(Arc<str>),
 }
 
-/// The bytes of a text and their number, in three words.
+/// The bytes of a text and its length, in three words.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 pub(crate) struct InPlace {

@@ -1,11 +1,11 @@
-//! A decision explains itself: what is left, how long to wait, which limit it was, and who decided.
+//! Decisions explain themselves: remaining tokens, waits, the binding limit and the source.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Decision, DecisionSource, FailurePolicy, FailureReason, Key, Limit,
-    LimitName, LimitStatus, MicroTokens, Micros, NamedLimit, OneOrMany, Outcome, Reason,
+    Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, FailurePolicy, FailureReason, Key,
+    Limit, LimitName, LimitStatus, Micros, NamedLimit, OneOrMany, Outcome, Reason,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -15,7 +15,7 @@ fn named(name: &str, refill: u64, capacity: u64) -> NamedLimit {
     NamedLimit::new(LimitName::new(name).expect("a name"), limit)
 }
 
-/// Charges of this cost under these limits, and what their buckets hold, in micro-tokens.
+/// Charges of this cost under these limits, and the micro-tokens that their buckets hold.
 fn chain(limits: &[NamedLimit], cost: u64) -> Charges<'static> {
     let charge = |limit: &NamedLimit| {
         Charge::new(Key::new("ann").expect("a key"), limit.clone(), Cost::new(cost).expect("a cost"))
@@ -24,12 +24,12 @@ fn chain(limits: &[NamedLimit], cost: u64) -> Charges<'static> {
 }
 
 fn decided(charges: &Charges<'_>, held: &[i64], allowed: bool) -> Decision {
-    let buckets = held.iter().map(|&held| Bucket::new(MicroTokens::new(held), NOW)).collect();
+    let buckets = held.iter().map(|&held| Bucket::new(Amount::from_micro(held), NOW)).collect();
     Decision::from_outcome(charges, &Outcome { allowed, at: NOW, buckets }, DecisionSource::Store)
 }
 
 proptest! {
-    /// No wait is too short, and none is a microsecond too long.
+    /// The wait is exact to the microsecond.
     #[test]
     fn who_waits_as_told_finds_what_was_missing_and_who_waits_less_does_not(
         refill in 1u64..2_000, capacity in 1u64..2_000, cost in 0u64..2_000, held in -2_000_000_000i64..2_000_000_000,
@@ -38,16 +38,16 @@ proptest! {
         let (cost, full) = (cost.min(capacity), capacity.cast_signed() * 1_000_000);
         let asked = cost.max(1).cast_signed() * 1_000_000;
         let held = held.min(full);
-        let (charges, bucket) = (chain(std::slice::from_ref(&limit), cost), Bucket::new(MicroTokens::new(held), NOW));
+        let (charges, bucket) = (chain(std::slice::from_ref(&limit), cost), Bucket::new(Amount::from_micro(held), NOW));
         let decision = decided(&charges, &[held], held >= asked);
         let status = decision.binding();
         prop_assert_eq!(status.remaining(), held.max(0).unsigned_abs() / 1_000_000);
-        prop_assert_eq!(status.owed(), (-held).max(0).unsigned_abs().div_ceil(1_000_000));
+        prop_assert_eq!(status.owed().micro(), (-held).max(0));
         prop_assert_eq!(decision.remaining(), status.remaining());
         prop_assert!((status.level() - held.max(0) as f64 / full as f64).abs() < 1e-12);
-        prop_assert_eq!((status.cost().get(), status.at(), decision.at()), (cost as u32, NOW, NOW));
+        prop_assert_eq!((status.cost().amount(), status.at(), decision.at()), (Amount::from(cost), NOW, NOW));
         for (wait, wanted) in [(status.retry_after(), asked), (decision.reset_after(), full)] {
-            let there = |wait: Duration| bucket.available(limit.limit(), NOW + wait).get();
+            let there = |wait: Duration| bucket.available(limit.limit(), NOW + wait).micro();
             prop_assert!(there(wait) >= wanted);
             let sooner = wait.checked_sub(Duration::from_micros(1));
             prop_assert!(sooner.is_none_or(|sooner| there(sooner) < wanted), "{:?} for {}", wait, wanted);
@@ -56,14 +56,14 @@ proptest! {
         prop_assert_eq!(decision.retry_after(), wait);
     }
 
-    /// What binds is the limit with the least left, or of those that denied the one that takes longest.
+    /// The binding limit has the least left or, among those that denied, the longest wait.
     #[test]
     fn the_first_of_the_tightest_limits_binds(held in prop::collection::vec(0i64..8_000_000, 1..6), cost in 1u64..8) {
         let limits: Vec<_> = (0..held.len()).map(|index| named(&format!("l{index}"), 1 + index as u64 % 2, 8)).collect();
         let (charges, allowed) = (chain(&limits, cost), held.iter().all(|&held| held >= cost.cast_signed() * 1_000_000));
         let decision = decided(&charges, &held, allowed);
         let by = |status: &LimitStatus| {
-            if allowed { Duration::from_secs(u64::MAX / 2 - status.remaining()) } else { status.retry_after() }
+            if allowed { Duration::from_secs(u64::MAX / 2 - status.remaining().whole_tokens()) } else { status.retry_after() }
         };
         let tightest = decision.limits().iter().map(by).max().expect("a limit");
         let first = decision.limits().iter().position(|status| by(status) == tightest).expect("one of them");
@@ -86,7 +86,10 @@ fn a_policy_that_lets_pass_shows_full_buckets_and_why() {
         (true, Reason::FailOpen, DecisionSource::Policy)
     );
     assert_eq!((open.degraded(), open.failure()), (true, Some(FailureReason::Timeout)));
-    assert_eq!((open.remaining(), open.retry_after(), open.limited_by()), (7, Duration::ZERO, None));
+    assert_eq!(
+        (open.remaining().whole_tokens(), open.retry_after(), open.limited_by()),
+        (7, Duration::ZERO, None)
+    );
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn a_policy_that_refuses_shows_empty_buckets_and_the_wait_that_was_set() {
         (closed.allowed(), closed.reason(), closed.source()),
         (false, Reason::FailClosed, DecisionSource::Policy)
     );
-    assert_eq!((closed.remaining(), closed.retry_after(), closed.limited_by()), (0, wait, None));
+    assert_eq!((closed.remaining(), closed.retry_after(), closed.limited_by()), (Amount::ZERO, wait, None));
     assert_eq!(closed.reset_after(), Duration::from_secs(10));
     let endless = Decision::fail_closed(&charges, FailureReason::RedisError, NOW, Duration::MAX);
     assert_eq!(endless.retry_after(), Duration::from_micros(u64::MAX));
@@ -137,7 +140,10 @@ fn how_limits_stand_is_an_allowed_decision_of_no_cost() {
     let charges = chain(&[named("a", 1, 10), named("b", 1, 7)], 2);
     let denied = decided(&charges, &[9_000_000, 1_000_000], false);
     let standing = Decision::standing(denied.limits().iter().cloned()).expect("there are limits");
-    assert_eq!((standing.allowed(), standing.reason(), standing.remaining()), (true, Reason::Ok, 1));
+    assert_eq!(
+        (standing.allowed(), standing.reason(), standing.remaining()),
+        (true, Reason::Ok, Amount::TOKEN)
+    );
     assert!(standing.limits().iter().all(|status| status.cost() == Cost::ZERO));
     assert_eq!(Decision::standing([]), None);
 }
@@ -161,7 +167,7 @@ fn a_request_under_no_limit_has_the_most_there_is() {
     assert_eq!(decision.remaining(), u64::from(Limit::MAX_TOKENS));
 }
 
-/// Metrics, logs and the API carry these words.
+/// Metrics, logs and the API use these words.
 #[test]
 fn reasons_sources_and_failures_keep_their_words() {
     let reasons =

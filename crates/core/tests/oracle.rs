@@ -1,10 +1,10 @@
-//! The bucket against an independent oracle that reckons in exact 128-bit rationals.
+//! The bucket against an independent oracle that calculates in exact 128-bit rationals.
 //!
-//! A bucket keeps whole micro-tokens and multiplies by a double, so each write may differ from the exact level by
-//! less than one micro-token, a millionth of what a request costs. Everything else is exact.
+//! A bucket keeps whole micro-tokens and multiplies by a double, so each write may differ from the exact level by less than one
+//! micro-token. Everything else is exact.
 
 use proptest::prelude::*;
-use spile_core::{Bucket, Cost, Limit, Micros};
+use spile_core::{Amount, Bucket, Cost, Limit, Micros};
 
 /// An exact token bucket: its level is a fraction of a micro-token over the limit's period.
 struct Oracle {
@@ -18,9 +18,10 @@ struct Oracle {
 
 impl Oracle {
     fn full(limit: &Limit, now: u64) -> Self {
-        let period_us = limit.period().as_micros();
-        let capacity = u128::from(limit.capacity()) * 1_000_000 * period_us;
-        let gain = u128::from(limit.refill()) * 1_000_000;
+        let rate = limit.rate().expect("a rate");
+        let period_us = rate.period().as_micros();
+        let micro = |amount: Amount| u128::from(amount.micro().unsigned_abs());
+        let (capacity, gain) = (micro(limit.capacity()) * period_us, micro(rate.refill()));
         Self { capacity, gain, period_us, level: capacity, at: now }
     }
 
@@ -34,7 +35,7 @@ impl Oracle {
         self.level / self.period_us
     }
 
-    /// Takes what was admitted; `None` where not even `slack` micro-tokens more would cover it.
+    /// Takes an admitted cost. `None` if even `slack` more micro-tokens would not cover it.
     fn take(&mut self, cost: u64, slack: u64) -> Option<()> {
         let cost = u128::from(cost) * 1_000_000 * self.period_us;
         let slack = u128::from(slack) * self.period_us;
@@ -42,7 +43,7 @@ impl Oracle {
     }
 }
 
-/// Limits of every size, the extremes among them.
+/// Limits of every size, including the extremes.
 fn limits() -> impl Strategy<Value = Limit> {
     let tokens = prop_oneof![Just(1u64), Just(1_000_000_000), 1u64..20, 1u64..100_000, 1u64..1_000_000_000];
     let period = prop_oneof![
@@ -57,9 +58,9 @@ fn limits() -> impl Strategy<Value = Limit> {
     })
 }
 
-/// Microseconds between requests: none, a few, about a token's worth, much more.
+/// Microseconds between requests: zero, a few, about the time of a token, much more.
 fn steps(limit: &Limit) -> BoxedStrategy<u64> {
-    let token_us = (1e6 / limit.rate()).ceil() as u64;
+    let token_us = (1e6 / limit.rate().expect("a rate").per_second()).ceil() as u64;
     let fill_us = limit.fill_time().as_micros() as u64;
     prop_oneof![
         Just(0u64),
@@ -73,7 +74,7 @@ fn steps(limit: &Limit) -> BoxedStrategy<u64> {
 
 fn traces() -> impl Strategy<Value = (Limit, Vec<(u64, u64)>)> {
     limits().prop_flat_map(|limit| {
-        let capacity = u64::from(limit.capacity());
+        let capacity = limit.capacity().whole_tokens();
         let cost =
             prop_oneof![Just(1u64), Just(0), Just(capacity), 0..=capacity].prop_map(move |c| c.min(capacity));
         (Just(limit), prop::collection::vec((steps(&limit), cost), 1..120))
@@ -95,7 +96,7 @@ proptest! {
         for (step, cost) in trace {
             now += step;
             oracle.advance(now);
-            let here = u128::from(bucket.available(&limit, Micros::new(now)).get().unsigned_abs());
+            let here = u128::from(bucket.available(&limit, Micros::new(now)).micro().unsigned_abs());
             let exact = oracle.micro_tokens();
             prop_assert!(here <= exact + u128::from(writes) + 1, "{here} is more than {exact} after {writes} writes");
             prop_assert!(here + u128::from(writes) + 1 >= exact, "{here} is less than {exact} after {writes} writes");
@@ -111,13 +112,13 @@ proptest! {
     fn whoever_waits_retry_after_is_let_in(
         (limit, trace) in traces(), wanted in 1u64..=1_000_000_000,
     ) {
-        let wanted = Cost::new(wanted.min(u64::from(limit.capacity()))).unwrap();
+        let wanted = Cost::new(wanted.min(limit.capacity().whole_tokens())).unwrap();
         let mut bucket = Bucket::full(&limit, Micros::new(START));
         let mut now = Micros::new(START);
         for (step, cost) in trace {
             now = now.plus_us(step);
             bucket = bucket.spend(&limit, Cost::new(cost).unwrap(), now).unwrap_or(bucket);
-            let wait = bucket.wait_for_us(&limit, wanted.micro(), now);
+            let wait = bucket.wait_for_us(&limit, wanted.amount(), now);
             prop_assert!(bucket.spend(&limit, wanted, now.plus_us(wait)).is_some(), "waited {wait} us in vain");
             if wait > 1 {
                 prop_assert!(bucket.spend(&limit, wanted, now.plus_us(wait - 2)).is_none(), "{wait} us is too long");
@@ -135,7 +136,7 @@ proptest! {
         let (mut now, mut forward, mut writes) = (START, START, 0);
         for ((step, cost), leap) in trace.into_iter().zip(leaps) {
             let next = (now + step).saturating_add_signed(leap);
-            // All that time is worth, however it swings, is its way forward.
+            // Only the clock's forward movement may refill.
             forward += next.saturating_sub(now);
             now = next;
             oracle.advance(forward);
@@ -144,10 +145,10 @@ proptest! {
             bucket = bucket.rebased(&limit, at);
             if let Some(spent) = bucket.spend(&limit, cost, at) && cost > Cost::ZERO {
                 writes += 1;
-                prop_assert!(oracle.take(u64::from(cost.get()), writes).is_some(), "a leap minted tokens");
+                prop_assert!(oracle.take(cost.amount().whole_tokens(), writes).is_some(), "a leap minted tokens");
                 bucket = spent;
             }
-            let wait = bucket.wait_for_us(&limit, limit.capacity_micro(), at);
+            let wait = bucket.wait_for_us(&limit, limit.capacity(), at);
             let most = limit.fill_time().as_micros() as u64 + 1_000_001;
             prop_assert!(wait <= most, "locked out for {wait} us");
         }
@@ -168,10 +169,10 @@ fn the_extremes_are_exact() {
         (Limit::per_second(1).burst(1_000_000_000 / 4), 1_000_000),
     ] {
         let limit = limit.build().unwrap();
-        let all = Cost::new(u64::from(limit.capacity())).unwrap();
+        let all = Cost::new(limit.capacity().whole_tokens()).unwrap();
         let drained =
             Bucket::full(&limit, at).spend(&limit, all, at).expect("a full bucket covers its capacity");
-        assert_eq!(drained.wait_for_us(&limit, Cost::ONE.micro(), at), wait_us, "{limit}");
-        assert_eq!(drained.available(&limit, at).get(), 0);
+        assert_eq!(drained.wait_for_us(&limit, Amount::TOKEN, at), wait_us, "{limit}");
+        assert_eq!(drained.available(&limit, at), Amount::ZERO);
     }
 }

@@ -1,90 +1,76 @@
-//! What every store says of itself, and what its errors lead to.
+//! The properties of wrapped stores, and the consequences of errors.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, ChargeOutcome, Charges, Cost, FailureReason, HeldPermit, Key, Limit, LimitName, Micros,
-    NamedLimit, OneOrMany, Outcome, PartialOutcome, PermitId, PermitStep, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Store, StoreError,
+    Answer, Bucket, Charges, Cost, EitherStore, FailureReason, Key, Limit, LimitName, Micros, NamedLimit,
+    OneOrMany, Operation, Reply, Spent, Store, StoreError, StoreExt, Verdict,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
 
-/// Answers at once, or never.
+/// A store that answers at once, or never.
+#[derive(Clone, Copy)]
 struct Stub {
     at_once: bool,
 }
 
 impl Store for Stub {
-    async fn spend(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+    fn call<'a>(
+        &'a self,
+        _: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
         let full = Bucket::full(charges[0].limit().limit(), NOW);
-        self.at_once.then(|| Ok(Outcome { allowed: true, at: NOW, buckets: OneOrMany::one(full) }))
+        if self.at_once {
+            Answer::Now(Ok(Reply::new(Verdict::Done, NOW, OneOrMany::one(full))))
+        } else {
+            Answer::Later(async { Err(StoreError::BreakerOpen) })
+        }
     }
 
-    fn answers_at_once(&self) -> bool {
-        self.at_once
+    fn is_shared(&self) -> bool {
+        !self.at_once
     }
 
-    async fn peek(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
+    fn spend_one(&self, _: Key<'_>, limit: &NamedLimit, _: Cost) -> Option<Spent> {
+        self.at_once.then(|| Spent { allowed: true, at: NOW, bucket: Bucket::full(limit.limit(), NOW) })
     }
+}
 
-    async fn spend_up_to(&self, _: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
+/// Polls a future that must be ready at once.
+fn polled<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it has to wait"),
     }
+}
 
-    async fn charge(&self, _: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn refund(&self, _: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn refund_once(&self, _: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn settle(
-        &self,
-        _: &Charges<'_>,
-        _: ReservationMarker,
-        _: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn permit(&self, _: &Charges<'_>, _: &PermitId, _: PermitStep) -> Result<Outcome, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn holders(&self, _: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
-
-    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
-        Err(StoreError::BreakerOpen)
-    }
+/// The properties that a store reports, and whether it answers at once.
+fn described(store: &impl Store) -> (bool, bool, bool, bool) {
+    let limit = NamedLimit::new(LimitName::new("a").unwrap(), Limit::per_second(1).build().unwrap());
+    let charges = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
+    let at_once = matches!(store.call(Operation::Spend, &charges), Answer::Now(Ok(_)));
+    let one = store.spend_one(charges[0].key(), &limit, Cost::ONE).is_some();
+    (at_once, polled(store.spend(&charges)).is_ok(), one, store.is_shared())
 }
 
 #[test]
-fn a_shared_store_answers_at_once_where_the_store_does() {
-    let limit = NamedLimit::new(LimitName::new("a").unwrap(), Limit::per_second(1).build().unwrap());
-    let charges = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
+fn a_wrapped_store_answers_as_the_store_does() {
     for at_once in [true, false] {
-        let store = Arc::new(Stub { at_once });
-        assert_eq!(Store::answers_at_once(&store), at_once);
-        let answer = Store::try_spend(&store, &charges);
-        assert_eq!(answer.map(|answer| answer.expect("it answers").at), at_once.then_some(NOW));
+        let store = Stub { at_once };
+        let expected = (at_once, at_once, at_once, !at_once);
+        assert_eq!(described(&store), expected);
+        assert_eq!(described(&Arc::new(store)), expected);
+        assert_eq!(described(&EitherStore::<Stub, Stub>::Embedded(store)), expected);
+        assert_eq!(described(&EitherStore::<Stub, Stub>::Shared(store)), expected);
     }
 }
 
-/// Who retries what may have run charges twice, and who counts what was not asked blames the store.
+/// A retry of a call that may have run charges twice, and counting a call that was not sent blames the store.
 #[test]
 fn an_error_says_whether_the_step_may_have_run_and_whether_the_store_was_asked() {
     let unavailable = |may_have_run| StoreError::Unavailable { message: "gone".into(), may_have_run };

@@ -38,7 +38,7 @@ mod upstream;
 pub use access_log::{AccessLogError, AccessLogFormat, AccessLogSettings};
 pub use auth::{JwtKeyFile, JwtVerifier};
 pub use gateway::{FoundRoute, Gateway, GatewayBuildError, GatewayBuilder, Settings};
-pub use limit::{Adaptive, Concurrency, DetachedBounds};
+pub use limit::{Adaptive, DetachedBounds, RouteConcurrency};
 pub use refusal::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 pub use route::{HeaderChangeError, HeaderChanges, RewriteError, Route, RouteFinder, Timeouts};
 pub use spile_listener::{Bounds, FileLoadError, Tls, TlsFiles};

@@ -1,6 +1,6 @@
 //! What is known of a bucket in the store, and from when.
 
-use spile_core::{Bucket, Limit, MicroTokens, Micros};
+use spile_core::{Amount, Bucket, Limit, Micros};
 
 /// The clocks of this machine and of the store are taken to differ in speed by at most one in so many.
 const DRIFT: u64 = 1_000;
@@ -26,9 +26,9 @@ impl BucketNote {
     /// The bucket as the clock behind `other` would have written it.
     pub(crate) fn bucket_by_clock_of(&self, other: &Self) -> Bucket {
         let shifted = |here: Micros| here.get().saturating_add(other.store_heard.get());
-        let written = shifted(self.bucket.written_at()).saturating_add(self.heard.get());
+        let written = shifted(self.bucket.moment()).saturating_add(self.heard.get());
         let written = written.saturating_sub(self.store_heard.get()).saturating_sub(other.heard.get());
-        Bucket::new(self.bucket.held(), Micros::new(written))
+        Bucket::new(self.bucket.amount(), Micros::new(written))
     }
 
     /// True if the store answered this one later than `other`. If both were in flight at once, its own time decides, and then the bucket
@@ -38,7 +38,7 @@ impl BucketNote {
             return false;
         }
         let by_store =
-            |note: &Self| (note.store_heard, note.bucket.written_at(), std::cmp::Reverse(note.bucket.held()));
+            |note: &Self| (note.store_heard, note.bucket.moment(), std::cmp::Reverse(note.bucket.amount()));
         self.sent >= other.heard || by_store(self) > by_store(other)
     }
 
@@ -49,12 +49,12 @@ impl BucketNote {
     }
 
     /// The most that time can have made of the bucket, however early after being sent the question was answered.
-    pub(crate) fn at_most(&self, limit: &Limit, now: Micros) -> MicroTokens {
+    pub(crate) fn at_most(&self, limit: &Limit, now: Micros) -> Amount {
         self.bucket.available(limit, self.store_heard.plus_us(self.age_us(now)))
     }
 
     /// What the bucket holds now if no other instance has spent from it.
-    pub(crate) fn at_least(&self, limit: &Limit, now: Micros) -> MicroTokens {
+    pub(crate) fn at_least(&self, limit: &Limit, now: Micros) -> Amount {
         self.bucket.available(limit, self.store_time(now))
     }
 }

@@ -10,6 +10,7 @@ pub struct TokioClock {
     started_at: Micros,
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is tokio's clock, for tests that pause it")]
 impl TokioClock {
     /// A clock anchored to the wall time of this moment.
     pub fn new() -> Self {
@@ -23,6 +24,7 @@ impl Default for TokioClock {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is tokio's clock, for tests that pause it")]
 impl Clock for TokioClock {
     fn now(&self) -> Micros {
         self.started_at + self.started.elapsed()

@@ -1,8 +1,12 @@
 //! A failing store becomes a decision that says so.
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 use std::time::Duration;
 
-use spile_core::{DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit, Plan, Reason, StoreError};
+use spile_core::{
+    Amount, DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit, Plan, Reason, StoreError,
+};
 use spile_limiter::{Ask, RateLimiter, StoreCallError, TokioClock, Wait};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
@@ -43,7 +47,7 @@ async fn deny_refuses_for_a_second() {
     assert!(!decision.allowed() && decision.degraded());
     assert_eq!((decision.reason(), decision.source()), (Reason::FailClosed, DecisionSource::Policy));
     assert_eq!(decision.retry_after(), Duration::from_secs(1));
-    assert_eq!((decision.remaining(), decision.limits()[0].remaining()), (0, 0));
+    assert_eq!([decision.remaining(), decision.limits()[0].remaining()], [0, 0]);
     assert_eq!(decision.limited_by(), None, "being down is not being limited");
 }
 
@@ -130,13 +134,13 @@ async fn a_call_can_shorten_the_deadline_and_not_lengthen_it() {
 async fn partial_spends_and_peeks_follow_the_policy_too() {
     let clock = FakeClock::default();
     let open = limiter(down(), FailurePolicy::Allow, &clock);
-    assert_eq!(open.spend_up_to("ann", ["free"], 12).await.unwrap().tokens, 12);
+    assert_eq!(open.spend_up_to("ann", ["free"], 12).await.unwrap().granted, 12);
     assert!(open.peek("ann", ["free"], 1).await.unwrap().degraded());
     let closed = limiter(down(), FailurePolicy::Deny, &clock);
-    assert_eq!(closed.spend_up_to("ann", ["free"], 12).await.unwrap().tokens, 0);
+    assert_eq!(closed.spend_up_to("ann", ["free"], 12).await.unwrap().granted, 0);
     assert!(!closed.peek("ann", ["free"], 1).await.unwrap().allowed());
     let local = limiter(down(), FailurePolicy::Local, &clock);
-    assert_eq!(local.spend_up_to("ann", ["free"], 12).await.unwrap().tokens, 10);
+    assert_eq!(local.spend_up_to("ann", ["free"], 12).await.unwrap().granted, 10);
     assert!(!local.peek("ann", ["free"], 1).await.unwrap().allowed());
 }
 
@@ -177,10 +181,10 @@ async fn a_rule_that_only_watches_decides_as_allow_would_where_the_policy_is_den
     let charges = deny.charges("ann", ["free"], 12).unwrap();
     let watching = || Ask::from(charges.clone()).shadow(true);
     let passed = deny.allow_charges(watching()).await;
-    assert_eq!((passed.remaining(), passed.retry_after()), (30, Duration::ZERO));
+    assert_eq!((passed.remaining(), passed.retry_after()), (Amount::from(30), Duration::ZERO));
     assert_eq!(passed, allow.allow_charges(watching()).await);
     assert_eq!(deny.peek_charges(watching()).await, allow.peek_charges(watching()).await);
-    assert_eq!(deny.spend_up_to_charges(watching()).await.tokens, 12);
+    assert_eq!(deny.spend_up_to_charges(watching()).await.granted, 12);
 }
 
 #[tokio::test]
@@ -332,7 +336,7 @@ async fn asked_with_patience(busy: u32, patience: Duration) -> (spile_core::Deci
 async fn a_patient_caller_is_let_in_and_charged_once_when_the_store_is_less_busy() {
     let (decision, asked, _) = asked_with_patience(3, Duration::from_millis(20)).await;
     assert!(decision.allowed());
-    assert_eq!((decision.remaining(), asked), (27, 4));
+    assert_eq!((decision.remaining(), asked), (Amount::from(27), 4));
 }
 
 #[tokio::test(start_paused = true)]
@@ -371,9 +375,9 @@ async fn whether_the_store_may_have_charged_is_told_by_the_decision_that_is_made
 #[tokio::test]
 async fn a_partial_spend_that_is_granted_nothing_locally_learns_when_there_is_a_token() {
     let limiter = limiter(down(), FailurePolicy::Local, &FakeClock::default());
-    assert_eq!(limiter.spend_up_to("ann", ["free"], 30).await.unwrap().tokens, 10);
+    assert_eq!(limiter.spend_up_to("ann", ["free"], 30).await.unwrap().granted, 10);
     let nothing = limiter.spend_up_to("ann", ["free"], 30).await.unwrap();
-    assert_eq!((nothing.tokens, nothing.decision.retry_after()), (0, Duration::from_secs(1)));
+    assert_eq!((nothing.granted, nothing.decision.retry_after()), (Amount::ZERO, Duration::from_secs(1)));
 }
 
 #[tokio::test]
@@ -381,7 +385,7 @@ async fn a_partial_spend_follows_the_policy_of_its_rule() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
     let ask = |policy| Ask::from(limiter.charges("ann", ["free"], 12).unwrap()).on_failure(policy);
     let refused = limiter.spend_up_to_charges(ask(FailurePolicy::Deny)).await;
-    assert_eq!((refused.tokens, refused.decision.reason()), (0, Reason::FailClosed));
+    assert_eq!((refused.granted, refused.decision.reason()), (Amount::ZERO, Reason::FailClosed));
     let shared = limiter.spend_up_to_charges(ask(FailurePolicy::Local)).await;
-    assert_eq!((shared.tokens, shared.decision.reason()), (10, Reason::Local));
+    assert_eq!((shared.granted, shared.decision.reason()), (Amount::from(10), Reason::Local));
 }

@@ -1,14 +1,15 @@
 //! What the limiter promises over the embedded store.
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, Decision, DecisionSource, FakeClock,
-    HeldPermit, InMemoryPlans, KeyError, Limit, LimitName, Outcome, PartialOutcome, PermitId, PermitStep,
-    Plan, Reason, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
+    Amount, Answer, Bucket, Charge, ChargeError, Charges, Clock, Decision, DecisionSource, FakeClock,
+    InMemoryPlans, KeyError, Limit, LimitName, Operation, Plan, Reason, Reply, Store, StoreError, Verdict,
 };
 use spile_limiter::{
     Ask, DecisionCounts, LimiterError, Observed, Observer, RateLimiter, RuleName, Series, TokioClock, Wait,
@@ -39,7 +40,7 @@ async fn ten_pass_and_the_eleventh_is_told_when_to_come_back() {
         assert!(decision.allowed());
         assert_eq!(
             (decision.remaining(), decision.reason(), decision.source()),
-            (left, Reason::Ok, DecisionSource::Store)
+            (Amount::from(left), Reason::Ok, DecisionSource::Store)
         );
     }
     let denied = limiter.allow("ann", ["free"], 1).await.unwrap();
@@ -71,7 +72,7 @@ async fn settling_says_how_every_limit_of_the_chain_stands() {
         assert_eq!(settled.uncovered, uncovered, "{tokens}");
         let standing = settled.decision.unwrap_or(decision);
         let found: Vec<_> = standing.limits().iter().map(spile_core::LimitStatus::remaining).collect();
-        let looked = limiter.peek_charges(chain.charges_at(|_| 0)).await;
+        let looked = limiter.peek_charges(chain.charges_at(|_| Amount::ZERO)).await;
         assert_eq!(standing.limits(), looked.limits(), "what a look says, without one");
         assert_eq!(found, left, "{tokens}");
     }
@@ -87,7 +88,7 @@ async fn settling_with_a_decision_about_another_chain_charges_and_does_not_panic
     let decision = limiter.allow_charges(Ask::from(&asked)).await;
     let settled = limiter.settle(&charged, &decision, 5).await.unwrap();
     assert_eq!(settled.uncovered, 0);
-    assert_eq!(limiter.peek_charges(charged.charges_at(|_| 0)).await.limits()[1].remaining(), 96);
+    assert_eq!(limiter.peek_charges(charged.charges_at(|_| Amount::ZERO)).await.limits()[1].remaining(), 96);
 }
 
 #[tokio::test]
@@ -130,7 +131,8 @@ async fn several_plans_are_one_chain() {
 async fn a_plan_that_is_named_twice_is_charged_once() {
     let (limiter, _) = limiter();
     let decision = limiter.allow("ann", ["free", "free"], 3).await.unwrap();
-    assert_eq!((decision.limits().len(), decision.remaining()), (1, 7));
+    assert_eq!(decision.limits().len(), 1);
+    assert_eq!(decision.remaining(), 7);
 }
 
 #[tokio::test]
@@ -153,8 +155,8 @@ async fn questions_that_cannot_be_answered_are_typed_errors_and_cost_nothing() {
 async fn peek_refund_reset_and_partial_spends_work_by_plan() {
     let (limiter, _) = limiter();
     let granted = limiter.spend_up_to("ann", ["free"], 1_000).await.unwrap();
-    assert_eq!((granted.tokens, granted.decision.remaining()), (10, 0));
-    assert_eq!(limiter.spend_up_to("ann", ["free"], 1).await.unwrap().tokens, 0);
+    assert_eq!([granted.granted, granted.decision.remaining()], [10, 0]);
+    assert_eq!(limiter.spend_up_to("ann", ["free"], 1).await.unwrap().granted, 0);
     assert_eq!(limiter.refund("ann", ["free"], 4).await.unwrap().remaining(), 4);
     assert!(limiter.peek("ann", ["free"], 4).await.unwrap().allowed());
     assert!(!limiter.peek("ann", ["free"], 5).await.unwrap().allowed());
@@ -168,7 +170,7 @@ async fn a_refund_with_an_id_is_given_once_and_says_when_it_had_been() {
     assert_eq!(limiter.allow("ann", ["free"], 8).await.unwrap().remaining(), 2);
     for given in [true, false, false] {
         let refunded = limiter.refund_once("ann", ["free"], 3, "order 7").await.unwrap();
-        assert_eq!((refunded.given, refunded.decision.remaining()), (given, 5));
+        assert_eq!((refunded.given, refunded.decision.remaining()), (given, Amount::from(5)));
     }
     let why = limiter.refund_once("ann", ["free"], 3, "").await.unwrap_err();
     assert_eq!(why.to_string(), "the id of a refund has 0 bytes; it takes 1 to 128");
@@ -301,63 +303,25 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn answer(&self, charges: &Charges<'_>) -> Outcome {
+    fn answer(&self, charges: &Charges<'_>) -> Reply {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let at = self.clock.now().plus_us(self.ahead_us[turn % self.ahead_us.len()]);
         let full = |charge: &Charge<'_>| Bucket::full(charge.limit().limit(), at);
-        Outcome { allowed: true, at, buckets: charges.iter().map(full).collect() }
+        Reply::new(Verdict::Done, at, charges.iter().map(full).collect())
     }
 }
 
 impl Store for Nodes {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Ok(self.answer(charges))
+    fn call<'a>(
+        &'a self,
+        _: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        Answer::Later(async move { Ok(self.answer(charges)) })
     }
 
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Ok(self.answer(charges))
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        Ok(PartialOutcome { tokens: 1, outcome: self.answer(charges) })
-    }
-
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        Ok(ChargeOutcome { uncovered: 0, outcome: self.answer(charges) })
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Ok(self.answer(charges))
-    }
-
-    async fn refund_once(&self, charges: &Charges<'_>, _: RefundId<'_>) -> Result<RefundOutcome, StoreError> {
-        Ok(RefundOutcome { given: true, outcome: self.answer(charges) })
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        _: ReservationMarker,
-        _: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        Ok(SettleOutcome { settled: true, uncovered: 0, outcome: self.answer(charges) })
-    }
-
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        _: &PermitId,
-        _: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        Ok(self.answer(charges))
-    }
-
-    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        Ok(charges.iter().map(|_| Vec::new()).collect())
-    }
-
-    async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
-        Ok(())
+    fn is_shared(&self) -> bool {
+        true
     }
 }
 
@@ -384,12 +348,12 @@ async fn nodes_whose_clocks_differ_do_not_make_an_observer_hear_of_more() {
 async fn an_embedded_store_decides_at_once_and_one_behind_a_network_does_not() {
     let (embedded, _) = limiter();
     let charges = embedded.charges("ann", ["free"], 4).unwrap();
-    assert!(embedded.answers_at_once());
+    assert!(!embedded.store().is_shared());
     assert_eq!(embedded.try_allow_charges(&Ask::from(charges.clone())).unwrap().remaining(), 6);
     assert_eq!(embedded.peek("ann", ["free"], 0).await.unwrap().remaining(), 6);
     let nodes = Nodes { clock: FakeClock::default(), ahead_us: [0; 3], turn: AtomicUsize::new(0) };
     let remote = RateLimiter::builder().store(nodes).plans(plans()).build();
-    assert!(!remote.answers_at_once());
+    assert!(remote.store().is_shared());
     assert_eq!(remote.try_allow_charges(&Ask::from(charges)), None);
     assert_eq!(remote.store().turn.load(Ordering::Relaxed), 0, "it was not asked");
 }
@@ -403,7 +367,8 @@ async fn a_chain_is_charged_under_the_plans_that_the_registry_has() {
     let decision = limiter.allow_charges(Ask::from(&chain)).await;
     let left: Vec<_> =
         decision.limits().iter().map(|limit| (limit.name().as_str(), limit.remaining())).collect();
-    assert_eq!(left, [("free", 7), ("gold/burst", 17), ("gold/daily", 97)]);
+    let expected = [("free", 7), ("gold/burst", 17), ("gold/daily", 97)];
+    assert_eq!(left, expected.map(|(name, left)| (name, Amount::from_tokens(left))));
     let unknown = limiter.extend_chain(&mut chain, &ann, "silver", 1);
     assert_eq!(unknown, Err(LimiterError::UnknownPlan("silver".to_owned())));
 }
@@ -467,12 +432,12 @@ async fn endless_waits_and_jitters_do_not_overflow() {
 #[tokio::test]
 async fn whoever_gets_no_token_learns_when_there_is_one() {
     let (limiter, clock) = limiter();
-    assert_eq!(limiter.spend_up_to("ann", ["free"], 10).await.unwrap().tokens, 10);
+    assert_eq!(limiter.spend_up_to("ann", ["free"], 10).await.unwrap().granted, 10);
     clock.advance(Duration::from_millis(400));
     let nothing = limiter.spend_up_to("ann", ["free"], 10).await.unwrap();
-    assert_eq!((nothing.tokens, nothing.decision.retry_after()), (0, Duration::from_millis(600)));
+    assert_eq!((nothing.granted, nothing.decision.retry_after()), (Amount::ZERO, Duration::from_millis(600)));
     let looked = limiter.spend_up_to("bob", ["free"], 0).await.unwrap();
-    assert_eq!((looked.tokens, looked.decision.allowed()), (0, true));
+    assert_eq!((looked.granted, looked.decision.allowed()), (Amount::ZERO, true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -491,7 +456,10 @@ fn a_decision_of_a_limiter_per_key_can_outlive_it() {
     let denied = limiter.check("ann").unwrap().into_owned();
     drop(limiter);
     assert!(kept.allowed() && kept.limited_by().is_none());
-    assert_eq!((denied.allowed(), denied.reason(), denied.remaining()), (false, Reason::Limited, 0));
+    assert_eq!(
+        (denied.allowed(), denied.reason(), denied.remaining()),
+        (false, Reason::Limited, Amount::ZERO)
+    );
     assert_eq!(denied.limited_by().map(LimitName::as_str), Some("per_key"));
     assert_eq!(denied.binding().limit().capacity(), 2);
     assert!(denied.retry_after() > Duration::from_secs(3_500));

@@ -1,12 +1,14 @@
 //! Permits while something goes wrong: a release that is cancelled, questions that are late, a store that comes back.
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    ChargeOutcome, Charges, Cost, FailurePolicy, HeldPermit, Key, Limit, Outcome, PartialOutcome, PermitId,
-    PermitStep, Plan, Reason, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
+    Answer, Charges, Cost, FailurePolicy, Key, Limit, Operation, PermitStep, Plan, Reason, Reply, Store,
+    StoreError, StoreExt,
 };
 use spile_limiter::{RateLimiter, RateLimiterBuilder, TokioClock, Wait};
 use spile_policy::Chain;
@@ -279,62 +281,34 @@ impl LateStore {
 }
 
 impl Store for LateStore {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.model.spend(charges).await
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        Answer::Later(async move {
+            let Operation::Permit(id, step) = operation else {
+                return self.model.ask(operation, charges).await;
+            };
+            tokio::task::yield_now().await;
+            let late = match self.arrival(step) {
+                Arrival::InTime => return self.model.ask(operation, charges).await,
+                Arrival::Never => return Err(StoreError::BreakerOpen),
+                Arrival::Late(late) => late,
+            };
+            let (model, id) = (Arc::clone(&self.model), id.clone());
+            let limit = charges.first_permit().unwrap().limit().clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(late).await;
+                let charges = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
+                model.permit(&charges, &id, step).await
+            });
+            std::future::pending().await
+        })
     }
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.model.peek(charges).await
-    }
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.model.spend_up_to(charges).await
-    }
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        self.model.charge(charges).await
-    }
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.model.refund(charges).await
-    }
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.model.refund_once(charges, id).await
-    }
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        self.model.settle(charges, marker, actual).await
-    }
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        tokio::task::yield_now().await;
-        let late = match self.arrival(step) {
-            Arrival::InTime => return self.model.permit(charges, id, step).await,
-            Arrival::Never => return Err(StoreError::BreakerOpen),
-            Arrival::Late(late) => late,
-        };
-        let (model, id) = (Arc::clone(&self.model), id.clone());
-        let limit = charges.first_permit().unwrap().limit().clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(late).await;
-            let charges = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
-            model.permit(&charges, &id, step).await
-        });
-        std::future::pending().await
-    }
-    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        self.model.holders(charges).await
-    }
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.model.reset(charges).await
+
+    fn is_shared(&self) -> bool {
+        true
     }
 }
 

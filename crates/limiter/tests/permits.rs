@@ -1,9 +1,11 @@
 //! Permits as a holder meets them: renewed while they are used, released once, and lost only if the holder is told.
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{FailurePolicy, Limit, Plan, Reason, Store, StoreError};
+use spile_core::{Amount, FailurePolicy, Limit, Plan, Reason, StoreError, StoreExt};
 use spile_limiter::{
     AcquireError, Ask, LimiterError, RateLimiter, RateLimiterBuilder, ReserveError, TokioClock, Wait,
 };
@@ -16,8 +18,8 @@ type Remote = Arc<FaultyStore<Model>>;
 const HOLD: Duration = Duration::from_secs(3);
 
 fn plans() -> [Plan; 3] {
-    let jobs = |permits| Limit::concurrent(permits).hold(HOLD);
-    let mixed = [("rate", Limit::per_day(1).burst(3)), ("jobs", jobs(2))];
+    let jobs = |permits| Limit::concurrent(permits).hold(HOLD).build().expect("a limit");
+    let mixed = [("rate", Limit::per_day(1).burst(3).build().expect("a limit")), ("jobs", jobs(2))];
     [
         Plan::new("one", jobs(1)).expect("a plan"),
         Plan::chain("mixed", mixed).expect("a plan"),
@@ -60,7 +62,7 @@ async fn a_permit_is_held_until_it_is_dropped() {
     let permit = limiter.acquire("ann", "one").await.unwrap();
     let denied = denial(limiter.acquire("ann", "one").await);
     assert_eq!(denied.limited_by().map(ToString::to_string).as_deref(), Some("one"));
-    assert_eq!((denied.remaining(), denied.retry_after()), (0, Duration::from_secs(1)));
+    assert_eq!((denied.remaining(), denied.retry_after()), (Amount::ZERO, Duration::from_secs(1)));
     assert_eq!(limiter.permit_stats().values().map(|counts| counts.held).sum::<u64>(), 1);
     drop(permit);
     settle_down().await;
@@ -362,9 +364,34 @@ fn permits_are_renewed_after_the_runtime_of_earlier_ones_has_ended() {
         let calls = remote.calls();
         tokio::time::sleep(3 * HOLD).await;
         assert!(remote.calls() > calls + 5, "they are renewed: {}", remote.calls() - calls);
+        assert!(late.is_held());
         drop((early, late));
         settle_down().await;
         assert_eq!(held(&model, "mixed/jobs"), 0);
+    });
+}
+
+/// A runtime that nothing drives, such as one of a thread that is busy, must not hold up the renewals of others.
+#[test]
+fn permits_are_renewed_while_the_runtime_of_earlier_ones_is_idle() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let (_remote, model, limiter) = first.block_on(async {
+        let (remote, model, clock) = remote();
+        (Arc::clone(&remote), model, limiter_of(&remote, clock).build())
+    });
+    let early = first.block_on(async {
+        let early = limiter.acquire("ann", "mixed").await.unwrap();
+        tokio::time::sleep(HOLD).await;
+        early
+    });
+    second.block_on(async {
+        tokio::time::sleep(HOLD).await;
+        let late = limiter.acquire("ann", "mixed").await.unwrap();
+        tokio::time::sleep(3 * HOLD).await;
+        assert!(late.is_held() && early.is_held());
+        assert_eq!(held(&model, "mixed/jobs"), 2);
     });
 }
 

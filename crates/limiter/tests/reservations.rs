@@ -1,9 +1,11 @@
 //! Reservations: charged at once, settled once, cancelled if told to.
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{FailurePolicy, FakeClock, Limit, Plan, Reason, Store, StoreError};
+use spile_core::{Amount, FailurePolicy, FakeClock, Limit, Plan, Reason, Store, StoreError};
 use spile_limiter::{LimiterError, RateLimiter, ReserveError};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
@@ -21,7 +23,7 @@ fn model() -> ModelStore<FakeClock> {
     ModelStore::new(FakeClock::default())
 }
 
-async fn left<S: Store>(limiter: &RateLimiter<S>, plan: &str) -> u64 {
+async fn left<S: Store>(limiter: &RateLimiter<S>, plan: &str) -> Amount {
     limiter.peek("ann", plan, 0).await.unwrap().remaining()
 }
 
@@ -30,16 +32,16 @@ async fn what_was_reserved_and_not_used_comes_back_once() {
     let limiter = limiter(model());
     let mut reservation = limiter.reserve("ann", ["model", "all"], 60, TTL).await.unwrap();
     assert!(reservation.decision().allowed());
-    assert_eq!((left(&limiter, "model").await, left(&limiter, "all").await), (40, 140));
+    assert_eq!([left(&limiter, "model").await, left(&limiter, "all").await], [40, 140]);
     assert_eq!(
         reservation.decision().limits().len(),
         2,
         "what keeps the reservation is no limit of the caller's"
     );
     let settled = reservation.settle(10).await.unwrap();
-    assert_eq!((settled.already, settled.uncovered), (false, 0));
+    assert_eq!((settled.already, settled.uncovered), (false, Amount::ZERO));
     assert_eq!(settled.decision.unwrap().limits().len(), 2);
-    assert_eq!((left(&limiter, "model").await, left(&limiter, "all").await), (90, 190));
+    assert_eq!([left(&limiter, "model").await, left(&limiter, "all").await], [90, 190]);
     assert!(reservation.settle(0).await.unwrap().already);
     assert_eq!(left(&limiter, "model").await, 90);
 }
@@ -49,7 +51,7 @@ async fn what_was_used_beyond_the_reservation_is_charged_into_debt() {
     let limiter = limiter(model());
     let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
     let settled = reservation.settle(170).await.unwrap();
-    assert_eq!((settled.already, settled.uncovered), (false, 20));
+    assert_eq!((settled.already, settled.uncovered), (false, Amount::from(20)));
     assert!(!limiter.peek("ann", "model", 0).await.unwrap().allowed());
 }
 

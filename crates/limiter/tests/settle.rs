@@ -1,11 +1,13 @@
 //! Settling asks the store for what has to change, and for no more.
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 use std::fmt;
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, Plan, QuotaWindows,
-    StoreError, Window, Windows,
+    Amount, Bucket, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, Plan,
+    QuotaWindows, StoreError, Window, Windows,
 };
 use spile_limiter::{Ask, RateLimiter, Settled, is_taken};
 use spile_memory::MemoryStore;
@@ -38,8 +40,8 @@ async fn settle(
     (settled, limiter.store().calls() - before)
 }
 
-async fn left(limiter: &RateLimiter<FaultyStore<MemoryStore<FakeClock>>>, chain: &Chain) -> Vec<u64> {
-    let looked = limiter.peek_charges(chain.charges_at(|_| 0)).await;
+async fn left(limiter: &RateLimiter<FaultyStore<MemoryStore<FakeClock>>>, chain: &Chain) -> Vec<Amount> {
+    let looked = limiter.peek_charges(chain.charges_at(|_| Amount::ZERO)).await;
     looked.limits().iter().map(spile_core::LimitStatus::remaining).collect()
 }
 
@@ -76,7 +78,7 @@ async fn a_denied_request_gets_nothing_back() {
     assert_eq!(settle(&limiter, &chain, &denied, 0).await, (Settled::default(), 0));
     assert_eq!(left(&limiter, &chain).await, [2, 9]);
     let (settled, asked) = settle(&limiter, &chain, &denied, 3).await;
-    assert_eq!((settled.uncovered, asked), (0, 1), "the team pays two more");
+    assert_eq!((settled.uncovered, asked), (Amount::ZERO, 1), "the team pays two more");
     assert_eq!(left(&limiter, &chain).await, [2, 7]);
 }
 
@@ -146,8 +148,8 @@ async fn what_was_charged_in_a_window_that_is_over_is_not_given_back_to_the_next
         let store = MemoryStore::builder().clock(clock.clone()).build();
         let limiter = RateLimiter::builder().store(FaultyStore::new(store, |_| CallFault::None)).build();
         let limits = [
-            ("minute", Limit::per_window(10, QuotaWindows::new(Minutes))),
-            ("rate", Limit::per(1, Duration::from_secs(3_600)).burst(10)),
+            ("minute", Limit::per_window(10, QuotaWindows::new(Minutes)).build().unwrap()),
+            ("rate", Limit::per(1, Duration::from_secs(3_600)).burst(10).build().unwrap()),
         ];
         let both = Plan::chain("both", limits).unwrap();
         let charged = |tokens| {

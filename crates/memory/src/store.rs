@@ -5,13 +5,14 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Bucket, BucketSlot, Charge, ChargeOutcome, Charges, Clock, Cost, EmbeddedStore, HeldPermit, Key, Micros,
-    NamedLimit, Outcome, PartialOutcome, PermitId, PermitStep, RefundId, RefundOutcome, ReservationMarker,
-    SettleOutcome, Spent, Store, StoreError, SystemClock,
+    Answer, Bucket, BucketSlot, Charge, Charges, Clock, Cost, EmbeddedStore, HeldPermit, Inspect, Kept, Key,
+    Micros, NamedLimit, Operation, PermitId, PermitStep, Reply, Spent, Store, StoreError, SystemClock,
+    Verdict, decide,
 };
 
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::{Fingerprint, Fingerprinter, MAX_SHARDS, Seeds};
+use crate::table::now::Now;
 use crate::table::permit_room::PermitRoom;
 use crate::table::shard::{Shard, ShardState};
 
@@ -32,7 +33,7 @@ pub struct MemoryStore<C = SystemClock> {
     permit_room: Arc<PermitRoom>,
 }
 
-/// What a store holds and has evicted. Can be added up over stores.
+/// Counts of the state and the evictions of a store. Can be summed over stores.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Usage {
@@ -40,7 +41,7 @@ pub struct Usage {
     pub keys: usize,
     /// Bytes that the tables take.
     pub bytes: usize,
-    /// Buckets that were evicted at the bound before they were full: each gave its key some tokens early.
+    /// Buckets that were evicted at the bound before they were full: each returned some tokens to its key too early.
     pub evicted: u64,
     /// Permits held.
     pub permits: usize,
@@ -90,7 +91,7 @@ impl Default for MemoryStore {
 }
 
 impl<C> MemoryStoreBuilder<C> {
-    /// Tells the time by `clock`.
+    /// Reads the time from `clock`.
     pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
         MemoryStoreBuilder { clock, max_keys: self.max_keys, sweep: self.sweep }
     }
@@ -109,7 +110,7 @@ impl<C> MemoryStoreBuilder<C> {
         self
     }
 
-    /// How many slots each new key sweeps for full buckets. With zero, full buckets stay until the bound is reached.
+    /// The number of slots that each new key sweeps for full buckets. With zero, full buckets stay until the bound is reached.
     pub const fn sweep(mut self, slots: usize) -> Self {
         self.sweep = slots;
         self
@@ -139,23 +140,53 @@ impl<C: Clock> MemoryStore<C> {
         self.shards.iter().fold(Usage::default(), |sum, shard| sum + shard.lock().usage(now))
     }
 
-    /// Spends synchronously: this store waits only for locks.
+    /// Runs one operation. Waits for nothing but locks.
     #[inline]
-    pub fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
-        if let [charge] = &**charges
+    pub fn run(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Reply {
+        if matches!(operation, Operation::Spend)
+            && let [charge] = &**charges
             && !charge.needs_permit()
         {
             return self.spend_one(charge.key(), charge.limit(), charge.cost()).into();
         }
-        self.spend_chain(charges)
+        self.run_chain(operation, charges)
     }
 
     #[inline(never)]
-    fn spend_chain(&self, charges: &Charges<'_>) -> Outcome {
-        self.step(charges, spile_core::spend)
+    fn run_chain(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Reply {
+        let charges = &*operation.with_markers(charges);
+        if let Operation::Permit(_, PermitStep::Acquire | PermitStep::Retake) = operation {
+            self.make_room_for_permits();
+        }
+        let mut chain = LockedChain::new(self, charges);
+        let now = chain.now;
+        let mut reply = match operation {
+            Operation::Permit(id, step) => {
+                chain.count_places(charges, step, id, now);
+                // Releasing a permit that is not held refunds nothing.
+                let refunds_nothing = step == PermitStep::Release && !chain.is_held(charges, id, now);
+                let step = if refunds_nothing { Operation::Peek } else { operation };
+                decide(&step, charges, &mut chain.slots, now.wall)
+            }
+            Operation::Reset => decide(&operation, charges, &mut chain.slots, now.wall),
+            _ => {
+                chain.count_free_places(charges, now);
+                decide(&operation, charges, &mut chain.slots, now.wall)
+            }
+        };
+        match operation {
+            Operation::Peek => {}
+            Operation::Reset => chain.forget(),
+            Operation::Permit(id, step) => {
+                reply.verdict = chain.note_permit(charges, step, id, reply.verdict, now);
+                chain.write_back(charges, now);
+            }
+            _ => chain.write_back(charges, now),
+        }
+        reply
     }
 
-    /// Spends a single charge, without the overhead of a chain. A cost above the capacity is always denied. The limit is not a
+    /// Spends a single charge, without the overhead of a chain. A cost above the capacity is always denied. The limit must not be a
     /// concurrency.
     #[expect(
         clippy::inline_always,
@@ -166,83 +197,35 @@ impl<C: Clock> MemoryStore<C> {
         let fingerprint = self.fingerprinter.of(key, limit);
         let limit = limit.limit();
         // Read before the lock, so that reading the clock overlaps with the lookup.
-        let mut now = self.clock.now();
+        let mut now = Now::of(&self.clock);
         let mut held = self.shards[self.shard(fingerprint)].lock();
         let entry = held.entry(fingerprint);
-        let stand = match entry.as_ref().map(|entry| entry.bucket()) {
-            // If the thread was suspended before the lock, the bucket may have been written later than `now`.
-            Some(bucket) if bucket.written_at() > now => {
-                now = self.clock.now();
-                bucket.rebased(limit, now)
+        let current = match entry.as_ref().map(|entry| entry.bucket(now)) {
+            Some(mut bucket) if bucket.moment() > now.wall => {
+                // If the thread was suspended before the lock, another one may have written a rate later than `now`.
+                if limit.rate().is_some() {
+                    now = Now::of(&self.clock);
+                    bucket = entry.as_ref().map_or(bucket, |entry| entry.bucket(now));
+                }
+                bucket.rebased(limit, now.wall)
             }
             Some(bucket) => bucket,
-            None => Bucket::full(limit, now),
+            None => Bucket::full(limit, now.wall),
         };
-        let spent = stand.spend(limit, cost, now);
-        let allowed = spent.is_some();
-        if cost == Cost::ZERO {
-            return Spent { allowed, at: now, bucket: stand };
-        }
-        let bucket = spent.unwrap_or(stand);
+        let spent = current.spend(limit, cost, now.wall);
+        let (allowed, spends) = (spent.is_some(), spent.is_some() && cost > Cost::ZERO);
+        let bucket = spent.filter(|_| spends).unwrap_or(current);
         match entry {
-            Some(entry) if allowed || stand.written_at() < entry.bucket().written_at() => {
-                entry.write(bucket, limit);
-            }
-            Some(entry) => entry.denied_by(limit),
-            None if allowed => held.insert(BucketEntry::new(fingerprint, bucket, limit), now),
+            Some(entry) if spends || current != entry.bucket(now) => entry.write(bucket, limit, now),
+            Some(entry) => entry.asked_under(limit, now),
+            None if spends => held.insert(BucketEntry::new(fingerprint, bucket, limit, now), now),
             None => {}
         }
-        Spent { allowed, at: now, bucket }
+        Spent { allowed, at: now.wall, bucket }
     }
 
-    fn step<T>(
-        &self,
-        charges: &Charges<'_>,
-        step: impl FnOnce(&Charges<'_>, &mut [BucketSlot], Micros) -> T,
-    ) -> T {
-        let mut chain = LockedChain::new(self, charges);
-        let now = self.clock.now();
-        chain.count_places(charges, None, now);
-        let taken = step(charges, &mut chain.slots, now);
-        chain.write_back(charges, now);
-        taken
-    }
-
-    /// Takes, keeps or releases a permit.
-    pub fn permit_now(&self, charges: &Charges<'_>, id: &PermitId, step: PermitStep) -> Outcome {
-        if matches!(step, PermitStep::Acquire | PermitStep::Retake) {
-            self.make_room_for_permits();
-        }
-        let mut chain = LockedChain::new(self, charges);
-        let now = self.clock.now();
-        match step {
-            PermitStep::Acquire | PermitStep::Retake => {
-                chain.count_places(charges, Some(id), now);
-                let outcome = spile_core::acquire(charges, &mut chain.slots, now);
-                if outcome.allowed {
-                    chain.hold(charges, id, now);
-                }
-                chain.write_back(charges, now);
-                outcome
-            }
-            PermitStep::Renew => {
-                let allowed = chain.is_held(charges, id, now);
-                if allowed {
-                    chain.hold(charges, id, now);
-                }
-                Outcome { allowed, ..spile_core::peek(charges, &mut chain.slots, now) }
-            }
-            PermitStep::Release => {
-                let allowed = chain.release(charges, id, now);
-                let outcome = spile_core::refund(charges, &mut chain.slots, now);
-                chain.write_back(charges, now);
-                Outcome { allowed, ..outcome }
-            }
-        }
-    }
-
-    /// Removes ended permits of all shards if the store is full of permits. Locks one shard at a time, so the caller has locked
-    /// none.
+    /// Removes expired permits of all shards if the store is full of permits. Locks one shard at a time, so the caller must not
+    /// hold a lock.
     fn make_room_for_permits(&self) {
         if self.permit_room.is_full() {
             let now = self.clock.now();
@@ -250,20 +233,6 @@ impl<C: Clock> MemoryStore<C> {
                 self.shards.iter().for_each(|shard| shard.lock().sweep_permits(now));
             }
         }
-    }
-
-    /// Who holds permits, for each charge.
-    pub fn holders_now(&self, charges: &Charges<'_>) -> Vec<Vec<HeldPermit>> {
-        let now = self.clock.now();
-        let held = |charge: &Charge<'_>| {
-            let (fingerprint, shard) = self.find(charge);
-            if charge.needs_permit() {
-                self.shards[shard].lock().holders(fingerprint, now)
-            } else {
-                Vec::new()
-            }
-        };
-        charges.iter().map(held).collect()
     }
 
     fn find(&self, charge: &Charge<'_>) -> (Fingerprint, usize) {
@@ -303,7 +272,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Adds saved buckets. Sorts them by shard, so that each shard is locked once.
-    pub(crate) fn put_back(&self, entries: &mut [BucketEntry], now: Micros) {
+    pub(crate) fn put_back(&self, entries: &mut [BucketEntry], now: Now) {
         entries.sort_unstable_by_key(|entry| self.shard(entry.fingerprint()));
         for entries in entries.chunk_by(|a, b| self.shard(a.fingerprint()) == self.shard(b.fingerprint())) {
             let shard = self.shard(entries[0].fingerprint());
@@ -312,108 +281,49 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-impl<C: Clock> MemoryStore<C> {
-    /// Peeks synchronously.
-    pub fn peek_now(&self, charges: &Charges<'_>) -> Outcome {
-        let mut chain = LockedChain::new(self, charges);
-        let now = self.clock.now();
-        chain.count_places(charges, None, now);
-        spile_core::peek(charges, &mut chain.slots, now)
-    }
-
-    /// Whether the store has a bucket for each charge. A bucket that was never spent from has none, and one that is full
-    /// again may have none: both are full.
-    pub fn has_buckets(&self, charges: &Charges<'_>) -> Vec<bool> {
-        let has = |charge: &Charge<'_>| {
-            let (fingerprint, shard) = self.find(charge);
-            self.shards[shard].lock().bucket(fingerprint).is_some()
-        };
-        charges.iter().map(has).collect()
-    }
-
-    /// Spends as much as is available, synchronously.
-    pub fn spend_up_to_now(&self, charges: &Charges<'_>) -> PartialOutcome {
-        self.step(charges, spile_core::spend_up_to)
-    }
-}
-
-impl<C: Clock> EmbeddedStore for MemoryStore<C> {
-    #[inline]
-    fn spend_now(&self, charges: &Charges<'_>) -> Outcome {
-        self.spend_now(charges)
-    }
-}
+impl<C: Clock> EmbeddedStore for MemoryStore<C> {}
 
 impl<C: Clock> Store for MemoryStore<C> {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Ok(self.spend_now(charges))
-    }
-
     #[inline]
-    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
-        Some(Ok(self.spend_now(charges)))
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        Answer::<std::future::Ready<_>>::Now(Ok(self.run(operation, charges)))
     }
 
-    #[expect(clippy::inline_always, reason = "as `spend_one`")]
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    #[expect(clippy::inline_always, reason = "as the method of the same name")]
     #[inline(always)]
-    fn try_spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
-        Some(self.spend_one(key, limit, cost))
+    fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
+        Some(Self::spend_one(self, key, limit, cost))
     }
+}
 
-    #[inline]
-    fn answers_at_once(&self) -> bool {
-        true
-    }
-
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Ok(self.peek_now(charges))
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        Ok(self.spend_up_to_now(charges))
-    }
-
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        Ok(self.step(charges, spile_core::charge))
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        Ok(self.step(charges, spile_core::refund))
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        Ok(self.step(&id.mark(charges), spile_core::refund_once))
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        Ok(self.step(&marker.settle(charges, actual), spile_core::settle))
-    }
-
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        Ok(self.permit_now(charges, id, step))
-    }
-
+impl<C: Clock> Inspect for MemoryStore<C> {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        Ok(self.holders_now(charges))
+        let now = Now::of(&self.clock);
+        let held = |charge: &Charge<'_>| {
+            let (fingerprint, shard) = self.find(charge);
+            self.shards[shard].lock().holders(fingerprint, now)
+        };
+        Ok(charges.iter().map(held).collect())
     }
 
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        LockedChain::new(self, charges).forget();
-        Ok(())
+    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
+        let now = Now::of(&self.clock);
+        let kept = |charge: &Charge<'_>| {
+            let (fingerprint, shard) = self.find(charge);
+            match self.shards[shard].lock().bucket(fingerprint, now) {
+                Some(_) => Kept::UntilFull,
+                None => Kept::Absent,
+            }
+        };
+        Ok(charges.iter().map(kept).collect())
     }
 }
 
@@ -425,6 +335,7 @@ struct LockedChain<'a> {
     locked: SmallVec<[(usize, MutexGuard<'a, ShardState>); 4]>,
     places: SmallVec<[(Fingerprint, usize); 4]>,
     slots: SmallVec<[BucketSlot; 4]>,
+    now: Now,
 }
 
 impl<'a> LockedChain<'a> {
@@ -434,69 +345,96 @@ impl<'a> LockedChain<'a> {
         shards.sort_unstable();
         shards.dedup();
         let locked = shards.into_iter().map(|shard| (shard, store.shards[shard].lock())).collect();
-        let mut chain = Self { locked, places, slots: SmallVec::new() };
+        // Read behind the locks, so that no bucket was written later.
+        let now = Now::of(&store.clock);
+        let mut chain = Self { locked, places, slots: SmallVec::new(), now };
         chain.slots = (0..chain.places.len()).map(|index| BucketSlot::read(chain.read(index))).collect();
         chain
     }
 
     fn read(&mut self, index: usize) -> Option<Bucket> {
+        let now = self.now;
         let (fingerprint, held) = self.held(index);
-        held.bucket(fingerprint)
+        held.bucket(fingerprint, now)
     }
 
-    /// Fills in how many places each concurrency has left, or how many this permit could take.
-    fn count_places(&mut self, charges: &Charges<'_>, permit: Option<&PermitId>, now: Micros) {
-        for (index, charge) in charges.iter().enumerate() {
-            if charge.needs_permit() {
-                let (fingerprint, held) = self.held(index);
-                let limit = charge.limit().limit();
-                let bucket = match permit {
-                    Some(id) => held.places_for(id, fingerprint, limit, now),
-                    None => held.places(fingerprint, limit, now),
-                };
-                self.slots[index] = BucketSlot::read(Some(bucket));
-            }
+    /// Sets the slot of each concurrency to its free places.
+    fn count_free_places(&mut self, charges: &Charges<'_>, now: Now) {
+        for (index, charge) in permits_of(charges) {
+            let (fingerprint, held) = self.held(index);
+            self.slots[index] = BucketSlot::read(Some(held.places(fingerprint, charge.limit().limit(), now)));
         }
     }
 
-    /// Notes a permit of each concurrency, or prolongs it.
-    fn hold(&mut self, charges: &Charges<'_>, id: &PermitId, now: Micros) {
-        for (index, charge) in charges.iter().enumerate() {
-            if let Some(hold) = charge.limit().limit().hold() {
-                let (fingerprint, held) = self.held(index);
-                held.hold(fingerprint, id, now + hold);
-            }
+    /// Sets the slot of each concurrency to the places available to the permit. Steps that take no permit do not count places.
+    fn count_places(&mut self, charges: &Charges<'_>, step: PermitStep, id: &PermitId, now: Now) {
+        for (index, charge) in permits_of(charges) {
+            let limit = charge.limit().limit();
+            let (fingerprint, held) = self.held(index);
+            let places = match step {
+                PermitStep::Acquire | PermitStep::Retake => held.places_for(id, fingerprint, limit, now),
+                PermitStep::Renew | PermitStep::Release => Bucket::full(limit, now.wall),
+            };
+            self.slots[index] = BucketSlot::read(Some(places));
         }
     }
 
-    /// Whether a permit is held in every concurrency.
-    fn is_held(&mut self, charges: &Charges<'_>, id: &PermitId, now: Micros) -> bool {
-        charges.iter().enumerate().filter(|(_, charge)| charge.needs_permit()).all(|(index, _)| {
+    /// True if the permit is held under any limit of the chain.
+    fn is_held(&mut self, charges: &Charges<'_>, id: &PermitId, now: Now) -> bool {
+        permits_of(charges).any(|(index, _)| {
             let (fingerprint, held) = self.held(index);
             held.is_held(fingerprint, id, now)
         })
     }
 
-    /// Ends a permit, and tells whether it was held in any concurrency.
-    fn release(&mut self, charges: &Charges<'_>, id: &PermitId, now: Micros) -> bool {
-        let mut released = false;
-        for (index, _) in charges.iter().enumerate().filter(|(_, charge)| charge.needs_permit()) {
-            let (fingerprint, held) = self.held(index);
-            released |= held.release(fingerprint, id, now);
+    /// Records, extends or ends a permit. Returns whether that was done.
+    fn note_permit(
+        &mut self,
+        charges: &Charges<'_>,
+        step: PermitStep,
+        id: &PermitId,
+        spent: Verdict,
+        now: Now,
+    ) -> Verdict {
+        let verdict = match step {
+            PermitStep::Acquire | PermitStep::Retake => spent,
+            PermitStep::Renew => {
+                let is_held = |(index, _): (usize, _)| {
+                    let (fingerprint, held) = self.held(index);
+                    held.is_held(fingerprint, id, now)
+                };
+                Verdict::done_if(permits_of(charges).all(is_held))
+            }
+            PermitStep::Release => {
+                let release = |(index, _): (usize, _)| {
+                    let (fingerprint, held) = self.held(index);
+                    held.release(fingerprint, id, now)
+                };
+                return Verdict::done_if(
+                    permits_of(charges).map(release).fold(false, std::ops::BitOr::bitor),
+                );
+            }
+        };
+        if verdict == Verdict::Done {
+            for (index, charge) in permits_of(charges) {
+                let (fingerprint, held) = self.held(index);
+                held.hold(fingerprint, id, now.steady + charge.limit().limit().fill_time());
+            }
         }
-        released
+        verdict
     }
 
-    /// Writes the changed buckets, and forgets those that were removed. An unchanged bucket with a cost was denied.
-    fn write_back(&mut self, charges: &Charges<'_>, now: Micros) {
+    /// Writes the changed buckets, and removes those that were reset. For an unchanged bucket the limit is recorded, because it may
+    /// refill more slowly than the limits before it.
+    fn write_back(&mut self, charges: &Charges<'_>, now: Now) {
         for (index, charge) in charges.iter().enumerate().filter(|(_, charge)| !charge.needs_permit()) {
             let (BucketSlot { bucket, dirty }, limit) = (self.slots[index], charge.limit().limit());
             let (fingerprint, held) = self.held(index);
             match bucket {
                 Some(bucket) if dirty => held.write(fingerprint, bucket, limit, now),
-                Some(_) if charge.cost() > Cost::ZERO => held.denied(fingerprint, limit),
+                Some(_) => held.asked_under(fingerprint, limit, now),
                 None if dirty => held.forget(fingerprint),
-                _ => {}
+                None => {}
             }
         }
     }
@@ -513,4 +451,9 @@ impl<'a> LockedChain<'a> {
         let at = self.locked.partition_point(|(locked, _)| *locked < shard);
         (fingerprint, &mut self.locked[at].1)
     }
+}
+
+/// The charges that take a permit, with their positions in the chain.
+fn permits_of<'a, 'k>(charges: &'a Charges<'k>) -> impl Iterator<Item = (usize, &'a Charge<'k>)> {
+    charges.iter().enumerate().filter(|(_, charge)| charge.needs_permit())
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep,
+    Amount, Charge, Charges, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, Operation, PermitId,
+    PermitStep, QuotaWindows, Verdict, Window, Windows,
 };
 use spile_memory::MemoryStore;
 
@@ -20,7 +21,42 @@ fn per_day(tokens: u64) -> NamedLimit {
     named("daily", Limit::per_day(tokens).build().expect("in bounds"))
 }
 
-/// Asks for a key of its own each time, some 250,000 a second by the store's clock.
+/// Windows of a day.
+#[derive(Debug)]
+struct Days;
+
+impl std::fmt::Display for Days {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("day")
+    }
+}
+
+impl Windows for Days {
+    fn window_at(&self, now: Micros) -> Window {
+        let start = now.get() - now.get() % 86_400_000_000;
+        Window { start: Micros::new(start), end: Micros::new(start + 86_400_000_000) }
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs(86_400)
+    }
+
+    fn longest(&self) -> Duration {
+        self.period()
+    }
+}
+
+/// Ten tokens a day, as a rate and as a quota.
+fn ten_a_day() -> [NamedLimit; 2] {
+    let quota = Limit::per_window(10, QuotaWindows::new(Days));
+    [per_day(10), named("quota", quota.build().expect("in bounds"))]
+}
+
+fn spends(store: &MemoryStore<FakeClock>, charges: &Charges<'_>) -> bool {
+    store.run(Operation::Spend, charges).verdict == Verdict::Done
+}
+
+/// Asks for a different key each time, some 250,000 times a second by the store's clock.
 fn flood(
     store: &MemoryStore<FakeClock>,
     clock: &FakeClock,
@@ -30,75 +66,81 @@ fn flood(
 ) {
     for key in keys {
         clock.advance(Duration::from_micros(4));
-        assert!(store.spend_now(&charge(&format!("flood {key}"), limit, cost)).allowed);
+        assert!(spends(store, &charge(&format!("flood {key}"), limit, cost)));
     }
 }
 
-/// Whether the keys of the flood are hardly touched, half drained or fully drained.
+/// The keys of the flood are hardly touched, half drained or fully drained.
 #[test]
 fn a_flood_of_unique_keys_neither_grows_memory_nor_frees_a_drained_key() {
-    for cost in [1, 5, 6, 10] {
+    let [rate, quota] = ten_a_day();
+    for (limit, cost) in [&rate, &quota].into_iter().flat_map(|limit| [1, 5, 6, 10].map(|cost| (limit, cost)))
+    {
         let clock = FakeClock::default();
         let store = MemoryStore::builder().clock(clock.clone()).max_keys(5_000).build();
-        let limit = per_day(10);
         let drained: Vec<String> = (0..1_500).map(|n| format!("drained {n}")).collect();
         for key in &drained {
-            assert!(store.spend_now(&charge(key, &limit, 10)).allowed);
+            assert!(spends(&store, &charge(key, limit, 10)));
         }
-        // They have refilled a little when the flood begins: it is emptier than they are.
+        // They refill a little before the flood begins, so the flood is emptier.
         clock.advance(Duration::from_secs(3_600));
-        flood(&store, &clock, 0..5_000, &limit, cost);
+        flood(&store, &clock, 0..5_000, limit, cost);
         let at_the_bound = store.usage().bytes;
-        flood(&store, &clock, 5_000..25_000, &limit, cost);
+        flood(&store, &clock, 5_000..25_000, limit, cost);
         let usage = store.usage();
         assert!(usage.keys <= 5_000, "{} keys are held", usage.keys);
         assert!(usage.bytes <= 5_000 * 80, "{} bytes are held", usage.bytes);
         assert_eq!(usage.bytes, at_the_bound, "memory stays where the bound put it");
         assert!(usage.evicted >= 20_000, "evictions are counted");
-        let freed = drained.iter().filter(|key| store.spend_now(&charge(key, &limit, 1)).allowed).count();
+        let freed = drained.iter().filter(|key| spends(&store, &charge(key, limit, 1))).count();
         assert_eq!(freed, 0, "keys that a flood at {cost} of 10 gave a fresh start");
     }
 }
 
 #[test]
 fn a_key_that_comes_during_a_flood_of_drained_keys_is_limited_all_the_same() {
-    let clock = FakeClock::default();
-    let store = MemoryStore::builder().clock(clock.clone()).max_keys(5_000).build();
-    let limit = per_day(10);
-    flood(&store, &clock, 0..12_000, &limit, 10);
-    let newcomers: Vec<String> = (0..100).map(|n| format!("newcomer {n}")).collect();
-    for key in &newcomers {
-        assert!(store.spend_now(&charge(key, &limit, 10)).allowed);
-    }
-    flood(&store, &clock, 12_000..13_500, &limit, 10);
-    for key in &newcomers {
-        assert!(!store.spend_now(&charge(key, &limit, 1)).allowed, "{key} started afresh");
+    for limit in &ten_a_day() {
+        let clock = FakeClock::default();
+        let store = MemoryStore::builder().clock(clock.clone()).max_keys(5_000).build();
+        flood(&store, &clock, 0..12_000, limit, 10);
+        let newcomers: Vec<String> = (0..100).map(|n| format!("newcomer {n}")).collect();
+        for key in &newcomers {
+            assert!(spends(&store, &charge(key, limit, 10)));
+        }
+        flood(&store, &clock, 12_000..13_500, limit, 10);
+        for key in &newcomers {
+            assert!(!spends(&store, &charge(key, limit, 1)), "{key} started afresh");
+        }
     }
 }
 
 #[test]
-fn a_bucket_that_a_slower_limit_has_denied_is_kept_until_that_limit_has_filled_it() {
+fn a_bucket_that_was_asked_about_under_a_slower_limit_is_kept_until_that_limit_has_filled_it() {
     let clock = FakeClock::default();
     let store = MemoryStore::builder().clock(clock.clone()).sweep(64).build();
     let fast = named("login", Limit::per_second(10).build().expect("in bounds"));
     let slow = named("login", Limit::per_day(10).build().expect("in bounds"));
     let other = named("other", Limit::per_day(10).build().expect("in bounds"));
-    let chained = |key| {
-        let of = |limit: &NamedLimit| charge(key, limit, 1).into_iter().next().expect("one charge");
+    let chained = |key, cost| {
+        let of = |limit: &NamedLimit| charge(key, limit, cost).into_iter().next().expect("one charge");
         Charges::new([of(&slow), of(&other)]).expect("two buckets")
     };
-    for key in ["alone", "chained", "partial"] {
-        assert!(store.spend_now(&charge(key, &fast, 10)).allowed);
+    let keys = ["alone", "alone at cost 0", "chained", "chained at cost 0", "partial"];
+    for key in keys {
+        assert!(spends(&store, &charge(key, &fast, 10)));
     }
-    assert!(!store.spend_now(&charge("alone", &slow, 1)).allowed);
-    assert!(!store.spend_now(&chained("chained")).allowed);
-    assert_eq!(store.spend_up_to_now(&charge("partial", &slow, 1)).tokens, 0);
+    assert!(!spends(&store, &charge("alone", &slow, 1)));
+    assert!(!spends(&store, &charge("alone at cost 0", &slow, 0)));
+    assert!(!spends(&store, &chained("chained", 1)));
+    assert!(!spends(&store, &chained("chained at cost 0", 0)));
+    let partial = store.run(Operation::SpendUpTo, &charge("partial", &slow, 1));
+    assert_eq!(partial.amount, Amount::ZERO);
     clock.advance(Duration::from_secs(2));
     for stranger in 0..20_000 {
-        let _ = store.spend_now(&charge(&format!("stranger {stranger}"), &fast, 1));
+        let _ = store.run(Operation::Spend, &charge(&format!("stranger {stranger}"), &fast, 1));
     }
-    for key in ["alone", "chained", "partial"] {
-        assert!(!store.spend_now(&charge(key, &slow, 1)).allowed, "{key} started afresh");
+    for key in keys {
+        assert!(!spends(&store, &charge(key, &slow, 1)), "{key} started afresh");
     }
 }
 
@@ -106,11 +148,11 @@ fn a_bucket_that_a_slower_limit_has_denied_is_kept_until_that_limit_has_filled_i
 fn a_drained_key_under_a_fast_limit_outlives_a_flood_under_a_slow_one() {
     let store = MemoryStore::builder().clock(FakeClock::default()).max_keys(1_000).build();
     let login = named("login", Limit::per_minute(5).build().expect("in bounds"));
-    assert!(store.spend_now(&charge("victim", &login, 5)).allowed);
+    assert!(spends(&store, &charge("victim", &login, 5)));
     for flood in 0..10_000 {
-        let _ = store.spend_now(&charge(&format!("flood {flood}"), &per_day(10), 1));
+        let _ = store.run(Operation::Spend, &charge(&format!("flood {flood}"), &per_day(10), 1));
     }
-    assert!(!store.spend_now(&charge("victim", &login, 1)).allowed, "fullness counts, not the time to full");
+    assert!(!spends(&store, &charge("victim", &login, 1)), "fullness counts, not the time to full");
 }
 
 #[test]
@@ -120,7 +162,7 @@ fn buckets_that_are_full_again_make_room_without_an_eviction() {
     let limit = named("fast", Limit::per_second(10).build().expect("in bounds"));
     for round in 0..20 {
         for caller in 0..1_000 {
-            let _ = store.spend_now(&charge(&format!("{round}/{caller}"), &limit, 1));
+            let _ = store.run(Operation::Spend, &charge(&format!("{round}/{caller}"), &limit, 1));
         }
         clock.advance(Duration::from_secs(1));
     }
@@ -134,7 +176,7 @@ fn the_bound_is_exact_however_small() {
     for most in [1, 2, 3, 17] {
         let store = MemoryStore::builder().clock(FakeClock::default()).max_keys(most).build();
         for caller in 0..100 {
-            let _ = store.spend_now(&charge(&format!("caller {caller}"), &per_day(10), 1));
+            let _ = store.run(Operation::Spend, &charge(&format!("caller {caller}"), &per_day(10), 1));
         }
         assert_eq!(store.usage().keys, most);
     }
@@ -144,12 +186,12 @@ fn the_bound_is_exact_however_small() {
 fn the_fullest_goes_first() {
     let store = MemoryStore::builder().clock(FakeClock::default()).max_keys(3).build();
     for (key, cost) in [("one left", 9), ("nine left", 1), ("five left", 5), ("newcomer", 10)] {
-        assert!(store.spend_now(&charge(key, &per_day(10), cost)).allowed);
+        assert!(spends(&store, &charge(key, &per_day(10), cost)));
     }
     let left = |key: &str| {
         let limit = per_day(10);
-        let outcome = store.spend_now(&charge(key, &limit, 0));
-        outcome.buckets[0].available(limit.limit(), outcome.at).whole_tokens()
+        let reply = store.run(Operation::Spend, &charge(key, &limit, 0));
+        reply.buckets[0].available(limit.limit(), reply.at).whole_tokens()
     };
     assert_eq!(
         (left("one left"), left("nine left"), left("five left"), left("newcomer")),
@@ -160,7 +202,7 @@ fn the_fullest_goes_first() {
 
 fn takes(store: &MemoryStore<FakeClock>, key: &str, jobs: &NamedLimit, number: u128) -> bool {
     let id = PermitId::new(Micros::new(1), number, "").expect("an id");
-    store.permit_now(&charge(key, jobs, 1), &id, PermitStep::Acquire).allowed
+    store.run(Operation::Permit(&id, PermitStep::Acquire), &charge(key, jobs, 1)).verdict == Verdict::Done
 }
 
 #[test]
@@ -173,7 +215,7 @@ fn a_key_has_as_many_places_as_its_limit_says_and_all_keys_have_a_bound() {
     assert_eq!(store.usage().permits, 20_100);
 }
 
-/// 16,384 keys are four shards: most keys ask another shard than the one whose permits have ended.
+/// 16,384 keys make four shards: most keys use another shard than the one whose permits have ended.
 #[test]
 fn permits_that_have_ended_keep_no_other_key_out() {
     let clock = FakeClock::default();

@@ -1,4 +1,4 @@
-//! The embedded store keeps what every store promises, whether it sweeps or not.
+//! The embedded store passes the contract, with and without sweeping.
 
 use std::future::{Ready, ready};
 

@@ -1,4 +1,4 @@
-//! What a store holds survives it: saved, restored, and never half.
+//! Buckets survive their store: saved and restored completely, or not at all.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spile_core::{
-    Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, Outcome, PermitId,
-    PermitStep,
+    Charge, Charges, Clock, Cost, FakeClock, Inspect, Key, Limit, LimitName, Micros, NamedLimit, Operation,
+    PermitId, PermitStep, RateBuilder, Verdict,
 };
 use spile_memory::{AutoSave, FileError, MemoryStore, RestoreError, SnapshotFile};
 use spile_testkit::fuzz::fuzz;
@@ -20,7 +20,7 @@ fn named(name: &str, limit: Limit) -> NamedLimit {
 }
 
 fn limits() -> [NamedLimit; 3] {
-    let built = |limit: spile_core::LimitBuilder| limit.build().expect("in bounds");
+    let built = |limit: RateBuilder| limit.build().expect("in bounds");
     [
         named("burst", built(Limit::per_second(2).burst(10))),
         named("hourly", built(Limit::per_hour(100))),
@@ -34,8 +34,16 @@ fn charge<'k>(key: &'k str, limit: &NamedLimit, cost: u64) -> Charges<'k> {
 }
 
 fn left<C: Clock>(store: &MemoryStore<C>, key: &str, limit: &NamedLimit) -> i64 {
-    let Outcome { at, buckets, .. } = store.peek_now(&charge(key, limit, 0));
-    buckets[0].available(limit.limit(), at).get()
+    let reply = store.run(Operation::Peek, &charge(key, limit, 0));
+    reply.buckets[0].available(limit.limit(), reply.at).micro()
+}
+
+fn spends<C: Clock>(store: &MemoryStore<C>, charges: &Charges<'_>) -> bool {
+    store.run(Operation::Spend, charges).verdict == Verdict::Done
+}
+
+fn permits<C: Clock>(store: &MemoryStore<C>, charges: &Charges<'_>, id: &PermitId, step: PermitStep) -> bool {
+    store.run(Operation::Permit(id, step), charges).verdict == Verdict::Done
 }
 
 fn saved<C: Clock>(store: &MemoryStore<C>) -> Vec<u8> {
@@ -48,14 +56,14 @@ fn on(clock: &FakeClock) -> spile_memory::MemoryStoreBuilder<FakeClock> {
     MemoryStore::builder().clock(clock.clone())
 }
 
-/// What a restored store tells of itself, or why there is none.
+/// The bytes that a restored store saves again, or why it cannot be restored.
 fn restored(bytes: &[u8], clock: &FakeClock) -> Result<Vec<u8>, String> {
     let store = on(clock).restore(bytes).map_err(|why| why.to_string())?;
     let limits = limits();
     for limit in &limits {
-        let most = i64::from(limit.limit().capacity()) * 1_000_000;
+        let most = limit.limit().capacity().micro();
         assert!(left(&store, "caller 1", limit) <= most, "no bucket holds more than its limit");
-        let _ = store.spend_now(&charge("caller 1", limit, 1));
+        let _ = store.run(Operation::Spend, &charge("caller 1", limit, 1));
     }
     Ok(saved(&store))
 }
@@ -75,9 +83,9 @@ fn fuzzed_snapshots_are_restored_as_a_whole_or_refused_with_a_reason() {
 fn fuzzed_buckets_under_a_sound_checksum_never_hold_more_than_their_limit() {
     let clock = FakeClock::default();
     let (store, limits) = (on(&clock).build(), limits());
-    let _ = store.spend_now(&charge("caller 1", &limits[0], 3));
+    let _ = store.run(Operation::Spend, &charge("caller 1", &limits[0], 3));
     let sound = saved(&store);
-    // The header and the end are as they were; between them are the input's buckets.
+    // The header and the end are kept; the input's buckets are between them.
     let (header, end) = (&sound[..80], &sound[sound.len() - 16..]);
     fuzz("snapshot-buckets", &["\0\0\0\0\0\0\0\0"], |bytes| {
         let buckets = bytes.as_chunks::<40>().0;
@@ -103,7 +111,7 @@ proptest! {
         let clock = FakeClock::default();
         let (store, limits) = (on(&clock).build(), limits());
         for (key, limit, cost, pause_ms) in spends {
-            let _ = store.spend_now(&charge(&format!("caller {key}"), &limits[limit], cost.min(7)));
+            let _ = store.run(Operation::Spend, &charge(&format!("caller {key}"), &limits[limit], cost.min(7)));
             clock.advance(Duration::from_millis(pause_ms));
         }
         let bytes = saved(&store);
@@ -117,7 +125,7 @@ proptest! {
         }
     }
 
-    /// Whatever the disk does to it, a snapshot is restored whole or refused.
+    /// A damaged snapshot is restored whole or refused.
     #[test]
     fn a_garbled_snapshot_is_refused(at in 0.0..1.0f64, bit in 0u8..8, cut: bool) {
         let mut bytes = a_snapshot();
@@ -130,20 +138,26 @@ proptest! {
 fn a_snapshot() -> Vec<u8> {
     let (store, limit) = (on(&FakeClock::default()).build(), &limits()[2]);
     for key in 0..50 {
-        assert!(store.spend_now(&charge(&format!("caller {key}"), limit, 7)).allowed);
+        assert!(spends(&store, &charge(&format!("caller {key}"), limit, 7)));
     }
     saved(&store)
 }
 
 #[test]
-fn what_is_no_snapshot_is_told_from_a_damaged_and_a_newer_one() {
+fn what_is_no_snapshot_differs_from_a_damaged_one_and_one_of_another_format() {
     let refused = |bytes: &[u8]| on(&FakeClock::default()).restore(bytes).expect_err("it cannot be restored");
-    let mut newer = a_snapshot();
-    newer[8] = 3;
+    let of_format = |format| {
+        let mut bytes = a_snapshot();
+        bytes[8] = format;
+        bytes
+    };
     let mut longer = a_snapshot();
     longer.push(0);
     assert!(matches!(refused(b"root:x:0:0:root:/root:/bin/bash\n"), RestoreError::Foreign));
-    assert!(matches!(refused(&newer), RestoreError::Newer(3)));
+    for other in [0, 1, 2, 4] {
+        let why = refused(&of_format(other));
+        assert!(matches!(why, RestoreError::OtherFormat(format) if format == u32::from(other)), "{why}");
+    }
     assert!(matches!(refused(&[]), RestoreError::Damaged(_)));
     assert!(matches!(refused(&longer), RestoreError::Damaged(_)));
 }
@@ -152,13 +166,13 @@ fn what_is_no_snapshot_is_told_from_a_damaged_and_a_newer_one() {
 fn buckets_that_are_full_again_are_not_saved() {
     let (clock, limits) = (FakeClock::default(), limits());
     let store = on(&clock).sweep(0).build();
-    assert!(store.spend_now(&charge("soon full", &limits[0], 10)).allowed);
-    assert!(store.spend_now(&charge("drained for a day", &limits[2], 7)).allowed);
+    assert!(spends(&store, &charge("soon full", &limits[0], 10)));
+    assert!(spends(&store, &charge("drained for a day", &limits[2], 7)));
     clock.advance(Duration::from_secs(5));
     assert_eq!(store.save(std::io::sink()).expect("a sink takes everything").buckets, 1);
 }
 
-/// Tells a time of its own, as the machine's clock does after the wall clock has been set.
+/// Shows a wall time that differs from its time, as the machine's clock does after the wall clock has been set.
 #[derive(Clone)]
 struct Anchored {
     own: FakeClock,
@@ -180,8 +194,8 @@ fn only_the_time_between_the_two_processes_refills() {
     let limit = &limits()[0];
     let (own, wall) = (FakeClock::default(), FakeClock::default());
     let store = MemoryStore::builder().clock(Anchored { own: own.clone(), wall: wall.clone() }).build();
-    assert!(store.spend_now(&charge("caller", limit, 10)).allowed);
-    // Somebody sets the wall clock an hour ahead: the store's own clock does not follow.
+    assert!(spends(&store, &charge("caller", limit, 10)));
+    // The wall clock is set an hour ahead: the store's own clock does not follow.
     wall.advance(Duration::from_secs(3_600));
     let bytes = saved(&store);
     // The next process starts from the wall clock, two seconds later.
@@ -197,13 +211,13 @@ fn only_the_time_between_the_two_processes_refills() {
 fn a_clock_that_is_behind_keeps_the_tokens_and_locks_nobody_out() {
     let (clock, limit) = (FakeClock::default(), &limits()[0]);
     let store = on(&clock).build();
-    assert!(store.spend_now(&charge("caller", limit, 8)).allowed);
+    assert!(spends(&store, &charge("caller", limit, 8)));
     let bytes = saved(&store);
     clock.step_back(Duration::from_secs(86_400));
     let restored = on(&clock).restore(&*bytes).expect("it was just saved");
-    assert!(!restored.spend_now(&charge("caller", limit, 3)).allowed, "nothing is minted");
+    assert!(!spends(&restored, &charge("caller", limit, 3)), "nothing is minted");
     clock.advance(Duration::from_secs(1));
-    assert!(restored.spend_now(&charge("caller", limit, 4)).allowed, "two were kept and two came back");
+    assert!(spends(&restored, &charge("caller", limit, 4)), "two were kept and two came back");
 }
 
 #[test]
@@ -212,13 +226,13 @@ fn a_bucket_that_a_slower_limit_has_denied_is_saved_and_restored_until_that_limi
     let fast = named("login", Limit::per_second(10).build().expect("in bounds"));
     let slow = named("login", Limit::per_day(10).build().expect("in bounds"));
     let store = on(&clock).build();
-    assert!(store.spend_now(&charge("caller", &fast, 10)).allowed);
-    assert!(!store.spend_now(&charge("caller", &slow, 1)).allowed);
+    assert!(spends(&store, &charge("caller", &fast, 10)));
+    assert!(!spends(&store, &charge("caller", &slow, 1)));
     clock.advance(Duration::from_secs(2));
     let bytes = saved(&store);
     clock.advance(Duration::from_secs(2));
     let restored = on(&clock).restore(&*bytes).expect("it was just saved");
-    assert!(!restored.spend_now(&charge("caller", &slow, 1)).allowed);
+    assert!(!spends(&restored, &charge("caller", &slow, 1)));
 }
 
 #[test]
@@ -227,7 +241,7 @@ fn a_smaller_store_keeps_the_drained_buckets() {
     let store = on(&clock).build();
     for key in 0..2_000 {
         let cost = if key % 10 == 0 { 7 } else { 1 };
-        assert!(store.spend_now(&charge(&format!("caller {key}"), limit, cost)).allowed);
+        assert!(spends(&store, &charge(&format!("caller {key}"), limit, cost)));
     }
     let restored = on(&clock).max_keys(1_000).restore(&*saved(&store)).expect("it was just saved");
     assert_eq!(restored.usage().keys, 1_000);
@@ -254,11 +268,11 @@ fn a_save_takes_the_place_of_the_last_one_in_one_step_and_is_private() {
     let (clock, limit) = (FakeClock::default(), &limits()[2]);
     let mut file = SnapshotFile::open(&path).expect("nobody has it");
     let store = file.restore(on(&clock)).expect("no file is no buckets");
-    // ShardState open, so that no inode is used twice.
+    // Kept open, so that no inode is used twice.
     let mut files: Vec<File> = Vec::new();
     let inode = |file: &File| file.metadata().expect("it is open").ino();
     for spent in 1..=3 {
-        assert!(store.spend_now(&charge("caller", limit, 1)).allowed);
+        assert!(spends(&store, &charge("caller", limit, 1)));
         file.save(&store).expect("the folder is ours");
         let new = File::open(&path).expect("it was saved");
         assert!(files.iter().all(|old| inode(old) != inode(&new)), "a new file each time");
@@ -280,12 +294,12 @@ fn a_save_that_was_cut_short_leaves_the_last_one_and_does_not_hinder_the_next() 
     let (clock, limit) = (FakeClock::default(), &limits()[2]);
     let mut file = SnapshotFile::open(&path).expect("nobody has it");
     let store = on(&clock).build();
-    assert!(store.spend_now(&charge("caller", limit, 7)).allowed);
+    assert!(spends(&store, &charge("caller", limit, 7)));
     file.save(&store).expect("the folder is ours");
     std::fs::write(folder.path().join("buckets.new"), &a_snapshot()[..100]).expect("the folder is ours");
     let restored = file.restore(on(&clock)).expect("the last one is whole");
     assert_eq!(left(&restored, "caller", limit), 0);
-    assert!(restored.spend_now(&charge("another", limit, 7)).allowed);
+    assert!(spends(&restored, &charge("another", limit, 7)));
     file.save(&restored).expect("the folder is ours");
     assert_eq!(names(folder.path()), ["buckets", "buckets.lock"]);
 }
@@ -322,7 +336,7 @@ fn a_keeper_saves_now_and_then_and_at_the_end_and_goes_on_after_a_failure() {
     let (tell, told) = channel();
     let every = Duration::from_millis(5);
     let keeper = AutoSave::start(Arc::clone(&store), file, every, move |saved| {
-        // Nobody listens once the test is over.
+        // The receiver is gone when the test is over.
         let _heard = tell.send(saved.map(|saved| saved.buckets));
     });
     let keeper = keeper.expect("a thread");
@@ -330,13 +344,13 @@ fn a_keeper_saves_now_and_then_and_at_the_end_and_goes_on_after_a_failure() {
         let heard = std::iter::from_fn(|| told.recv_timeout(Duration::from_secs(20)).ok());
         assert!(heard.into_iter().any(|saved| wanted(&saved)), "the keeper says nothing");
     };
-    assert!(store.spend_now(&charge("caller", limit, 1)).allowed);
+    assert!(spends(&store, &charge("caller", limit, 1)));
     heard(&|saved| matches!(saved, Ok(1)));
     std::fs::remove_dir_all(&home).expect("the folder is ours");
     heard(&Result::is_err);
     std::fs::create_dir(&home).expect("the folder is ours");
     heard(&Result::is_ok);
-    assert!(store.spend_now(&charge("another", limit, 1)).allowed);
+    assert!(spends(&store, &charge("another", limit, 1)));
     drop(keeper);
     let looked = SnapshotFile::read(home.join("buckets"), on(&clock)).expect("it was saved at the end");
     assert_eq!(looked.usage().keys, 2);
@@ -369,28 +383,29 @@ fn a_snapshot_that_others_could_read_is_for_its_owner_alone_after_a_save_and_whe
     assert_eq!(mode(&file.set_aside().expect("the folder is ours")), 0o600);
 }
 
-#[test]
-fn permits_are_held_across_a_restart_until_their_time_is_up() {
+#[tokio::test]
+async fn permits_are_held_across_a_restart_until_their_time_is_up() {
     let (before, after) = (FakeClock::at(Micros::from_secs(50)), FakeClock::at(Micros::from_secs(1_000)));
     let jobs = named("jobs", Limit::concurrent(2).build().expect("in bounds"));
     let asked = before.now();
     let id = |number| PermitId::new(asked, number, "worker-7").expect("a holder");
     let line = charge("ann", &jobs, 1);
     let store = on(&before).build();
-    assert!(store.permit_now(&line, &id(1), PermitStep::Acquire).allowed);
+    assert!(permits(&store, &line, &id(1), PermitStep::Acquire));
     before.advance(Duration::from_secs(10));
-    assert!(store.permit_now(&line, &id(2), PermitStep::Acquire).allowed);
+    assert!(permits(&store, &line, &id(2), PermitStep::Acquire));
     let bytes = saved(&store);
-    // Clocks that count from different moments: times are told by the wall clock, which the fake one is itself.
+    // The two clocks count from different moments: times are converted by the wall clock, which of a fake clock is its time.
     before.advance(Duration::from_secs(5));
     after.set(before.now());
     let store = on(&after).restore(&*bytes).expect("a snapshot");
     assert_eq!(store.usage().permits, 2);
-    assert!(!store.permit_now(&line, &id(3), PermitStep::Acquire).allowed);
-    let holders: Vec<_> = store.holders_now(&line)[0].iter().map(|held| held.id.clone()).collect();
+    assert!(!permits(&store, &line, &id(3), PermitStep::Acquire));
+    let holders = store.holders(&line).await.expect("a store in memory never fails");
+    let holders: Vec<_> = holders[0].iter().map(|held| held.id.clone()).collect();
     assert_eq!(holders, [id(1), id(2)]);
-    assert!(store.permit_now(&line, &id(2), PermitStep::Renew).allowed);
+    assert!(permits(&store, &line, &id(2), PermitStep::Renew));
     after.advance(Duration::from_secs(15));
-    assert!(store.permit_now(&line, &id(3), PermitStep::Acquire).allowed, "the first has ended");
+    assert!(permits(&store, &line, &id(3), PermitStep::Acquire), "the first has ended");
     assert_eq!((store.usage().permits, store.usage().expired_permits), (2, 1));
 }

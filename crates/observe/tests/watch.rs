@@ -406,6 +406,49 @@ async fn a_late_decision_makes_the_store_slow_and_only_trouble_makes_it_lost() {
 }
 
 #[tokio::test]
+async fn a_slow_cluster_names_the_nodes_that_were_late() {
+    let late = Arc::new(Mutex::new([0_u64; 3]));
+    let asked = Arc::clone(&late);
+    let nodes = ["10.0.0.1:7001", "10.0.0.2:7001", "10.0.0.3:7001"];
+    let health = move || StoreHealth {
+        timeout_ms: 50,
+        late_by_node: nodes
+            .iter()
+            .zip(*asked.lock())
+            .map(|(node, late)| ((*node).to_owned(), late))
+            .collect(),
+        ..StoreHealth::default()
+    };
+    let (watch, _, clock) = watch(|builder| builder.health(health));
+    let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
+    let timed_out = FaultyStore::<ModelStore<FakeClock>>::always(CallFault::Fail(StoreError::TimedOut(
+        Duration::from_millis(50),
+    )));
+    let limiter = RateLimiter::builder().store(timed_out).plans([free]).observer(watch.clone()).build();
+    let tick = || {
+        clock.advance(Duration::from_secs(1));
+        watch.tick();
+        watch.store_state()
+    };
+    assert_eq!(tick(), (StoreState::Well, None));
+    for _ in 0..3 {
+        let _decision = limiter.allow("ann", "free", 1).await.unwrap();
+    }
+    *late.lock() = [0, 1, 2];
+    let told =
+        "3 of 3 decisions got no answer within 50 ms in the last 10 s (10.0.0.3:7001: 2, 10.0.0.2:7001: 1)";
+    assert_eq!(tick(), (StoreState::Slow, Some(told.to_owned())));
+    for _ in 0..10 {
+        let _later = tick();
+    }
+    assert_eq!(tick(), (StoreState::Well, None));
+    let _decision = limiter.allow("ann", "free", 1).await.unwrap();
+    *late.lock() = [1, 1, 2];
+    let told = "1 of 1 decisions got no answer within 50 ms in the last 10 s (10.0.0.1:7001: 1)";
+    assert_eq!(tick(), (StoreState::Slow, Some(told.to_owned())), "what is past is not named again");
+}
+
+#[tokio::test]
 async fn an_open_breaker_is_a_gauge_and_an_event() {
     let trouble = Some("the last 5 requests got no answer in time".to_owned());
     let open = move || StoreHealth {

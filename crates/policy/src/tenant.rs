@@ -146,8 +146,9 @@ mod tests {
         let gold = Plan::chain("gold", [("burst", limit(10)), ("day", limit(100))]).expect("a plan");
         let acme = Tenant::new("acme", gold.name().clone());
         let own = acme.clone().with_limits(&gold, [("burst", limit(50))]).expect("gold has a burst");
-        let capacities: Vec<u32> =
-            own.own().expect("limits of its own").limits().iter().map(|one| one.limit().capacity()).collect();
+        let own = own.own().expect("limits of its own");
+        let capacities: Vec<u64> =
+            own.limits().iter().map(|one| one.limit().capacity().whole_tokens()).collect();
         assert_eq!(capacities, [50, 100]);
         let why = acme.with_limits(&gold, [("month", limit(1))]).expect_err("gold has no month");
         assert_eq!(why.to_string(), "plan `gold` has no limit called `month`: it has burst, day");

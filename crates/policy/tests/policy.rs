@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
-use spile_core::{ChargeError, Cost, FailurePolicy, Limit, Plan, PlanName};
+use spile_core::{Amount, ChargeError, Charges, Cost, FailurePolicy, Limit, Plan, PlanName};
 use spile_policy::{
     ApiKeyHash, AskError, CallerTenant, Chain, Credential, DescriptorMatch, Facts, KeyList, Matcher, Owed,
     Policy, PolicyBuilder, PolicyError, PolicyRefusal, ResolvedKey, Rule, RulePlans, Tenant, single_value,
@@ -49,18 +49,22 @@ fn built(builder: PolicyBuilder) -> Policy {
 }
 
 /// What a chain charges: key, limit and cost of each.
-fn lines(chain: &Chain) -> Vec<(String, String, u32)> {
+fn lines(chain: &Chain) -> Vec<(String, String, u64)> {
     let line = |charge: &spile_core::Charge<'_>| {
-        (charge.key().as_str().to_owned(), charge.limit().name().to_string(), charge.cost().get())
+        (
+            charge.key().as_str().to_owned(),
+            charge.limit().name().to_string(),
+            charge.cost().amount().whole_tokens(),
+        )
     };
     chain.charges().iter().map(line).collect()
 }
 
-fn paid(owed: &Owed) -> Vec<(String, String, u32)> {
+fn paid(owed: &Owed) -> Vec<(String, String, u64)> {
     owed.enforced.as_ref().map(lines).unwrap_or_default()
 }
 
-fn line(key: &str, limit: &str, cost: u32) -> (String, String, u32) {
+fn line(key: &str, limit: &str, cost: u64) -> (String, String, u64) {
     (key.to_owned(), limit.to_owned(), cost)
 }
 
@@ -168,7 +172,7 @@ fn what_can_never_pass_is_refused_and_not_charged() {
     let dear = asked(&policy, "/dear");
     let never = matches!(
         &dear.refusal,
-        Some(PolicyRefusal::NeverPasses(ChargeError::CostAboveCapacity { cost: 11, .. }))
+        Some(PolicyRefusal::NeverPasses(ChargeError::CostAboveCapacity { cost, .. })) if *cost == 11
     );
     assert!(never && dear.enforced.is_none(), "{dear:?}");
     let refused = |path: &str| asked(&policy, path).refusal;
@@ -274,7 +278,8 @@ fn a_tenant_is_known_by_its_key_or_its_claim_and_pays_by_its_plan_and_its_own_li
     assert_eq!(chain.tenant(), Some("acme"));
     let key = "tenant:acme";
     assert_eq!(paid(&owed), [line(key, "gold/burst", 1), line(key, "gold/daily", 1)]);
-    let capacities: Vec<u32> = chain.buckets().iter().map(|line| line.limit().limit().capacity()).collect();
+    let capacities: Vec<_> =
+        chain.buckets().iter().map(|line| line.limit().limit().capacity().whole_tokens()).collect();
     assert_eq!(capacities, [100, 5]);
     assert_eq!(acme().own_limits().map(|limit| limit.name().to_string()).collect::<Vec<_>>(), ["gold/daily"]);
     assert_eq!(paid(&policy.owed(&facts)), [line("ip:203.0.113.7", "free", 1)], "a stranger's plan");
@@ -338,7 +343,8 @@ fn a_made_up_api_key_has_a_bucket_and_its_address_ten_times_as_much() {
         charged[2..],
         [line(address, "by.address/gold..burst", 2), line(address, "by.address/gold..daily", 2)]
     );
-    let held: Vec<u32> = made_up.buckets().iter().map(|line| line.limit().limit().capacity()).collect();
+    let held: Vec<_> =
+        made_up.buckets().iter().map(|line| line.limit().limit().capacity().whole_tokens()).collect();
     assert_eq!(held, [100, 1_000, 1_000, 10_000]);
     let plain = [line(address, "gold/burst", 2), line(address, "gold/daily", 2)];
     assert_eq!(paid(&owed("/", "", None)), plain, "no key is no made-up key");
@@ -361,7 +367,7 @@ fn a_question_by_identity_is_charged_under_its_rule_or_names_the_field_that_is_w
     let ask = |rule: &str, who: &str, cost| policy.owed_by_identity(rule, who, cost);
     let charged = |rule: &str, who: &str, cost| ask(rule, who, cost).map(|chain| chain.as_ref().map(lines));
     assert_eq!(charged("default", "ann", None), Ok(Some(vec![line("ann", "free", 3)])));
-    assert_eq!(charged("default", "ann", Some(7)), Ok(Some(vec![line("ann", "free", 7)])));
+    assert_eq!(charged("default", "ann", Some(Amount::from(7))), Ok(Some(vec![line("ann", "free", 7)])));
     assert_eq!(charged("shared", "ann", None), Ok(Some(vec![line("static:all", "free", 1)])));
     assert_eq!((charged("open", "ann", None), charged("shadow", "ann", None)), (Ok(None), Ok(None)));
     let member = ask("members", "tenant:acme", None).expect("a tenant").expect("a chain");
@@ -371,8 +377,8 @@ fn a_question_by_identity_is_charged_under_its_rule_or_names_the_field_that_is_w
     assert_eq!(field("banned", "ann", None), "ruleId");
     assert_eq!(field("members", "ann", None), "identity");
     assert_eq!(field("default", "", None), "identity");
-    assert_eq!(field("default", "ann", Some(11)), "cost");
-    assert_eq!(field("default", "ann", Some(u64::MAX)), "cost");
+    assert_eq!(field("default", "ann", Some(Amount::from(11))), "cost");
+    assert_eq!(field("default", "ann", Some(Amount::from(u64::MAX))), "cost");
 }
 
 #[test]
@@ -450,14 +456,17 @@ fn a_chain_can_be_asked_at_one_cost_for_all_buckets() {
         chain.charge(&key(name), &plan, cost).expect("there is room");
     }
     assert!(!chain.is_empty() && !chain.is_peek());
-    let all_at = |tokens| {
-        chain.priced(tokens).map(|charges| charges.iter().map(|one| one.cost().get()).collect::<Vec<_>>())
+    let costs = |charges: Charges<'_>| {
+        charges.iter().map(|one| one.cost().amount().whole_tokens()).collect::<Vec<_>>()
     };
+    let all_at = |tokens: u64| chain.priced(tokens).map(costs);
     assert_eq!(all_at(7), Ok(vec![7; 4]));
-    assert!(matches!(all_at(11), Err(ChargeError::CostAboveCapacity { cost: 11, capacity: 10, .. })));
-    assert!(matches!(all_at(u64::MAX), Err(ChargeError::CostAboveCapacity { cost: u32::MAX, .. })));
-    let doubled = chain.charges_at(|line| line.cost() * 2);
-    assert_eq!(doubled.iter().map(|one| one.cost().get()).collect::<Vec<_>>(), [2, 2, 2, 4]);
+    for above in [11, u64::MAX] {
+        let why = all_at(above).expect_err("it can never pass");
+        let ChargeError::CostAboveCapacity { cost, capacity, .. } = why else { panic!("{why:?}") };
+        assert_eq!((cost, capacity), (above.into(), Amount::from(10)));
+    }
+    assert_eq!(costs(chain.charges_at(|line| line.cost() * 2)), [2, 2, 2, 4]);
     chain.charge(&key("c"), &plan("w", 10), 11).expect("there is room");
     assert!(chain.is_peek(), "what never passes only looks");
     assert!(chain.charges().iter().all(|one| one.cost() == Cost::ZERO));
@@ -486,7 +495,9 @@ fn of_two_limits_that_share_a_bucket_the_smaller_holds_and_of_equals_the_first()
     for (refill, capacity, held) in [(1, 10, (1, 10)), (2, 20, (1, 10)), (3, 10, (1, 10)), (4, 5, (4, 5))] {
         chain.charge_limit(&key, limit(refill, capacity), 1).expect("there is room");
         let [line] = chain.buckets() else { panic!("one bucket") };
-        assert_eq!((line.limit().limit().refill(), line.limit().limit().capacity()), held);
+        let limit = line.limit().limit();
+        let refill = limit.rate().expect("a rate").refill();
+        assert_eq!((refill.whole_tokens(), limit.capacity().whole_tokens()), held);
     }
 }
 
@@ -654,7 +665,7 @@ mod descriptors {
         edge().owed_by_descriptors(b"edge", descriptors).expect("there is room")
     }
 
-    fn enforced(owed: &DescriptorsOwed) -> Vec<(String, String, u32)> {
+    fn enforced(owed: &DescriptorsOwed) -> Vec<(String, String, u64)> {
         owed.enforced.as_ref().map(lines).unwrap_or_default()
     }
 
@@ -794,8 +805,8 @@ mod descriptors {
             panic!("{done:?}")
         };
         let [(1, ShadowOwed::Late(watched))] = &done.shadow[..] else { panic!("{done:?}") };
-        assert_eq!((tokens.buckets()[0].cost(), done.enforced.is_none()), (14, true));
-        assert_eq!((watched.is_shadow(), watched.buckets()[0].cost()), (true, 1));
+        assert_eq!((tokens.buckets()[0].cost(), done.enforced.is_none()), (Amount::from(14), true));
+        assert_eq!((watched.is_shadow(), watched.buckets()[0].cost()), (true, Amount::TOKEN));
 
         let asked =
             owed(&[sent(&[("tokens", "ann")], Hits::Spend(0)), sent(&[("path", "/")], Hits::Spend(0))]);
@@ -892,12 +903,14 @@ fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
     assert_eq!(costs(&owed), [50, 50, 1]);
     let chain = owed.enforced.expect("charges");
     assert_eq!(chain.highest_cost(), 50);
-    let in_the_end: Vec<u64> = chain.buckets().iter().map(|bucket| bucket.cost_at(70)).collect();
+    let in_the_end: Vec<_> =
+        chain.buckets().iter().map(|bucket| bucket.cost_at(Amount::from(70)).whole_tokens()).collect();
     assert_eq!(in_the_end, [70, 70, 1]);
     let above = policy.owed(&facts(Some(101)));
     assert!(matches!(above.refusal, Some(PolicyRefusal::NeverPasses(_))), "{:?}", above.refusal);
-    let explained =
-        policy.owed_by_description(&facts(Some(50)), "ip:203.0.113.7", Some(7)).expect("a request");
+    let explained = policy
+        .owed_by_description(&facts(Some(50)), "ip:203.0.113.7", Some(Amount::from(7)))
+        .expect("a request");
     assert_eq!(costs(&explained), [7, 7, 7], "a cost that is asked about holds for all");
 }
 

@@ -15,7 +15,6 @@ mod node;
 mod script;
 mod session;
 mod store;
-mod tasks;
 mod topology;
 
 pub use connection::login::{CredentialsError, names_same_store};
@@ -27,5 +26,6 @@ pub use session::{Session, SessionError, Subscription};
 pub use spile_resp::Value;
 pub use store::RedisStore;
 pub use store::builder::{RedisBuildError, RedisStoreBuilder};
+pub use store::examiner::StoreExaminer;
 pub use store::stats::Stats;
 pub use store::time_source::TimeSource;

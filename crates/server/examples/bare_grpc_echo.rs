@@ -19,7 +19,7 @@ use tonic_prost::ProstCodec;
 use tower::Service;
 
 use crate::message::{
-    Code, CurrentLimit, DescriptorStatus, HeaderValue, RateLimitRequest, RateLimitResponse, SERVICE, Unit,
+    Code, CurrentLimit, DescriptorStatus, HeaderValue, RateLimitRequest, RateLimitResponse, SERVICE, TimeUnit,
 };
 
 /// The same allocator as `spile`, so that only the work differs.
@@ -79,7 +79,7 @@ fn verdict() -> RateLimitResponse {
             code: Code::Ok.into(),
             current_limit: Some(CurrentLimit {
                 requests_per_unit: 1_000_000_000,
-                unit: Unit::Second.into(),
+                unit: TimeUnit::Second.into(),
                 name: "bench".to_owned(),
             }),
             limit_remaining: 999_999_999,

@@ -29,7 +29,8 @@
 //!     .build();
 //!
 //! let decision = limiter.allow("user:123", "free", 1).await?;
-//! assert_eq!((decision.allowed(), decision.remaining()), (true, 9));
+//! assert!(decision.allowed());
+//! assert_eq!(decision.remaining(), 9);
 //!
 //! // Several plans are one decision: all of them are charged, or none is.
 //! let both = limiter.allow("user:123", ["free", "daily"], 3).await?;
@@ -81,13 +82,14 @@ mod exceeded;
 mod global;
 
 pub use spile_core::{
-    Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Cost, CostError, Decision, DecisionSource,
-    EitherStore, EmbeddedStore, FailurePolicy, FailureReason, FakeClock, HeldPermit, InMemoryPlans, Key,
-    KeyError, Limit, LimitBuilder, LimitError, LimitName, LimitStatus, LimitTextError, MicroTokens, Micros,
-    NameError, NamedLimit, OneOrMany, Outcome, PartialOutcome, PermitId, PermitIdError, PermitStep, Plan,
-    PlanError, PlanName, PlanRegistry, QuotaWindows, Reason, RefundId, RefundIdError, RefundOutcome,
-    ReservationMarker, ReservationTtlError, SettleOutcome, SlewedClock, Spent, Store, StoreError,
-    SystemClock, UnknownPolicy, Window, Windows,
+    Amount, AmountTextError, Answer, Bucket, Charge, ChargeError, ChargeOutcome, Charges, Clock, Concurrency,
+    ConcurrencyBuilder, Cost, CostError, Currency, Decision, DecisionSource, EitherStore, EmbeddedStore,
+    FailurePolicy, FailureReason, FakeClock, HeldPermit, InMemoryPlans, Inspect, Kept, Key, KeyError, Limit,
+    LimitError, LimitName, LimitStatus, LimitTextError, Micros, NameError, NamedLimit, OneOrMany, Operation,
+    Outcome, PartialOutcome, PermitId, PermitIdError, PermitSet, PermitStep, Plan, PlanError, PlanName,
+    PlanRegistry, Quota, QuotaBuilder, QuotaWindows, Rate, RateBuilder, Reason, RefundId, RefundIdError,
+    RefundOutcome, Reply, ReservationMarker, ReservationTtlError, SettleOutcome, Shape, SlewedClock, Spent,
+    Store, StoreError, StoreExt, SystemClock, Unit, UnknownPolicy, UnknownUnit, Verdict, Window, Windows,
 };
 pub use spile_limiter::{
     AcquireError, Acquired, Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed,
@@ -96,6 +98,7 @@ pub use spile_limiter::{
     UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
+pub use spile_runtime::Runtime;
 
 #[cfg(feature = "memory")]
 pub use spile_memory::{self as memory, MemoryStore};
@@ -103,7 +106,8 @@ pub use spile_memory::{self as memory, MemoryStore};
 /// Quotas by the calendar: `Limit::quota(100_000).per_month()`.
 #[cfg(feature = "calendar")]
 pub use spile_calendar::{
-    self as calendar, Anchor, AnchorError, Calendar, CalendarLimit, Period, Quota, UnknownPeriod, UnknownZone,
+    self as calendar, Anchor, AnchorError, Calendar, CalendarLimit, CalendarQuota, Period, UnknownPeriod,
+    UnknownZone,
 };
 
 #[cfg(feature = "redis")]

@@ -9,4 +9,5 @@ pub mod otlp;
 pub mod proxy;
 pub mod redis;
 pub mod store;
+pub mod table;
 pub mod wait;

@@ -12,14 +12,15 @@ use serde_json::Value;
 /// no cycles.
 const LAYERS: &[(&str, &[&str])] = &[
     ("spile-core", &[]),
+    ("spile-runtime", &[]),
     ("spile-calendar", &["spile-core"]),
     ("spile-macros", &[]),
     ("spile-memory", &["spile-core"]),
     ("spile-resp", &[]),
-    ("spile-redis", &["spile-core", "spile-resp"]),
+    ("spile-redis", &["spile-core", "spile-resp", "spile-runtime"]),
     ("spile-policy", &["spile-core"]),
     ("spile-listener", &["spile-core"]),
-    ("spile-limiter", &["spile-core", "spile-memory", "spile-policy"]),
+    ("spile-limiter", &["spile-core", "spile-memory", "spile-policy", "spile-runtime"]),
     ("spile-tower", &["spile-core", "spile-limiter", "spile-policy"]),
     ("spile-observe", &["spile-core", "spile-limiter"]),
     (
@@ -37,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "spile-observe",
             "spile-policy",
             "spile-redis",
+            "spile-runtime",
             "spile-tower",
         ],
     ),
@@ -60,6 +62,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "spile-bench",
         &[
+            "spile-calendar",
             "spile-core",
             "spile-limiter",
             "spile-memory",

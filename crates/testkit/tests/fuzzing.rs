@@ -12,7 +12,7 @@ fn fuzzed_texts_are_limits_that_read_back_or_are_refused_with_the_text_in_quotes
         match text.parse::<Limit>() {
             Ok(limit) => {
                 assert_eq!(limit.to_string().parse(), Ok(limit), "{text} and back");
-                assert!(limit.capacity() <= Limit::MAX_TOKENS && limit.fill_time() <= Limit::MAX_FILL);
+                assert!(limit.capacity() <= Limit::MAX_AMOUNT && limit.fill_time() <= Limit::MAX_FILL);
                 1
             }
             Err(why) => {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Decision, DecisionSource, FailurePolicy, FailureReason, Key, Limit,
-    LimitName, Micros, NamedLimit, Outcome, PlanName,
+    Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, FailurePolicy, FailureReason, Key,
+    Limit, LimitName, Micros, NamedLimit, Outcome, PlanName,
 };
 use spile_testkit::ledger::{Account, Breach, Ledger};
 
@@ -18,6 +18,10 @@ fn charge() -> Charge<'static> {
     Charge::new(key, NamedLimit::new(name, limit()), Cost::ONE).expect("covered")
 }
 
+const fn tokens(tokens: u32) -> Amount {
+    Amount::from_tokens(tokens)
+}
+
 fn ms(ms: u64) -> Micros {
     Micros::from_secs(1_000).plus_us(ms * 1_000)
 }
@@ -25,35 +29,35 @@ fn ms(ms: u64) -> Micros {
 #[test]
 fn a_burst_and_the_refill_are_within_the_limit() {
     let mut account = Account::new(limit());
-    account.admitted(5, ms(0));
-    account.admitted(1, ms(100));
-    account.admitted(5, ms(600));
+    account.admitted(tokens(5), ms(0));
+    account.admitted(tokens(1), ms(100));
+    account.admitted(tokens(5), ms(600));
     assert!(account.overdrawn().abs() < f64::EPSILON);
 }
 
 #[test]
 fn one_token_too_many_shows_even_where_the_total_is_small() {
     let mut account = Account::new(limit());
-    account.admitted(1, ms(0));
-    account.admitted(5, ms(60_000));
-    account.admitted(1, ms(60_000));
+    account.admitted(tokens(1), ms(0));
+    account.admitted(tokens(5), ms(60_000));
+    account.admitted(tokens(1), ms(60_000));
     assert!((account.overdrawn() - 1.0).abs() < 1e-6);
 }
 
 #[test]
 fn answers_that_arrive_out_of_order_are_put_in_order() {
     let mut account = Account::new(limit());
-    account.admitted(5, ms(500));
-    account.admitted(5, ms(0));
+    account.admitted(tokens(5), ms(500));
+    account.admitted(tokens(5), ms(0));
     assert!(account.overdrawn().abs() < f64::EPSILON);
 }
 
 #[test]
 fn what_was_not_given_shows_in_the_entitlement() {
     let ledger = Ledger::default();
-    ledger.admitted(&charge(), 5, ms(0));
-    ledger.admitted(&charge(), 0, ms(500));
-    assert_eq!(ledger.tokens_admitted(), 5);
+    ledger.admitted(&charge(), tokens(5), ms(0));
+    ledger.admitted(&charge(), tokens(0), ms(500));
+    assert!((ledger.tokens_admitted() - 5.0).abs() < f64::EPSILON);
     assert!((ledger.entitlement_used("caller") - 0.5).abs() < 1e-9);
     assert!(matches!(ledger.check_entitlement("caller", 0.98), Err(Breach::Entitlement { .. })));
 }
@@ -61,7 +65,7 @@ fn what_was_not_given_shows_in_the_entitlement() {
 #[test]
 fn a_key_that_the_store_was_never_asked_about_is_a_breach() {
     let ledger = Ledger::default();
-    ledger.admitted(&charge(), 5, ms(0));
+    ledger.admitted(&charge(), tokens(5), ms(0));
     assert_eq!(ledger.check_entitlement("caller", 0.98), Ok(()));
     assert!(matches!(ledger.check_entitlement("stranger", 0.98), Err(Breach::Entitlement { .. })));
 }
@@ -69,8 +73,8 @@ fn a_key_that_the_store_was_never_asked_about_is_a_breach() {
 #[test]
 fn an_overdraft_is_a_breach_beyond_what_the_fault_may_cost() {
     let ledger = Ledger::default();
-    ledger.admitted(&charge(), 5, ms(0));
-    ledger.admitted(&charge(), 3, ms(0));
+    ledger.admitted(&charge(), tokens(5), ms(0));
+    ledger.admitted(&charge(), tokens(3), ms(0));
     assert!(matches!(ledger.check_conserved(0.0), Err(Breach::Conservation { .. })));
     assert_eq!(ledger.check_conserved(5.0), Ok(()));
 }

@@ -1,6 +1,6 @@
 //! What the standalone fixture promises to the tests that rely on it.
 
-use spile_testkit::redis::{Flavour, RedisServer, Reply, ReplyError};
+use spile_testkit::redis::{Flavour, RedisReply, RedisServer, ReplyError};
 
 fn version(server: &RedisServer, field: &str) -> String {
     server.info("server", field).expect("a version")
@@ -25,8 +25,8 @@ fn two_servers_share_neither_port_nor_data() {
     let (one, other) = (RedisServer::start(), RedisServer::start());
     one.command(&["SET", "key", "value"]);
     assert_ne!(one.port(), other.port());
-    assert_eq!(one.command(&["GET", "key"]), Reply::Text("value".into()));
-    assert_eq!(other.command(&["GET", "key"]), Reply::Nil);
+    assert_eq!(one.command(&["GET", "key"]), RedisReply::Text("value".into()));
+    assert_eq!(other.command(&["GET", "key"]), RedisReply::Nil);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_frozen_server_answers_once_it_is_thawed() {
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| server.command(&["PING"]));
         server.thaw();
-        assert_eq!(asked.join().expect("no panic"), Reply::Text("PONG".into()));
+        assert_eq!(asked.join().expect("no panic"), RedisReply::Text("PONG".into()));
     });
 }
 
@@ -58,14 +58,14 @@ fn a_killed_server_comes_back_empty_on_the_same_port() {
     assert!(matches!(server.try_command(&["PING"]), Err(ReplyError::Io(_))));
     server.restart();
     assert_eq!(server.port(), port);
-    assert_eq!(server.command(&["GET", "key"]), Reply::Nil);
+    assert_eq!(server.command(&["GET", "key"]), RedisReply::Nil);
 }
 
 #[test]
 fn a_password_is_asked_of_everybody_and_stands_in_the_url() {
     let server = RedisServer::builder().password("s3cret").start();
     assert_eq!(server.url(), format!("redis://:s3cret@127.0.0.1:{}", server.port()));
-    assert_eq!(server.command(&["ACL", "WHOAMI"]), Reply::Text("default".into()));
+    assert_eq!(server.command(&["ACL", "WHOAMI"]), RedisReply::Text("default".into()));
 }
 
 #[test]

@@ -28,7 +28,8 @@ type Streamed = BoxBody<Bytes, Failure>;
 
 /// One at once; one at once and three a day; ten at once.
 fn plans() -> [Plan; 3] {
-    let mixed = [("rate", Limit::per_day(3)), ("jobs", Limit::concurrent(1))];
+    let mixed =
+        [("rate", Limit::per_day(3).build().unwrap()), ("jobs", Limit::concurrent(1).build().unwrap())];
     [
         Plan::new("one", Limit::concurrent(1)).unwrap(),
         Plan::chain("mixed", mixed).unwrap(),

@@ -41,8 +41,8 @@ async fn spent(plan: Plan, costs: &[u64]) -> Decision {
 
 /// What a caller is told who holds the only permit, and what the next caller is told.
 async fn acquired() -> (Decision, Decision) {
-    let jobs =
-        Plan::chain("gold", [("burst", Limit::per_second(20).burst(100)), ("jobs", Limit::concurrent(1))]);
+    let burst = Limit::per_second(20).burst(100).build().unwrap();
+    let jobs = Plan::chain("gold", [("burst", burst), ("jobs", Limit::concurrent(1).build().unwrap())]);
     let limiter = limiter([jobs.unwrap()]);
     let held = limiter.acquire("k", "gold").await.unwrap();
     let denied = limiter.acquire("k", "gold").await.unwrap_err();

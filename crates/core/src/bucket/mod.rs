@@ -1,188 +1,181 @@
-//! The bucket: two integers and the arithmetic that both this crate and `spend.lua` do, in the same order on
-//! the same doubles, so that they agree bit for bit.
+//! The bucket: two integers, and arithmetic that `spend.lua` repeats in the same order on the same doubles, so that both agree bit
+//! for bit.
 
 mod permits;
 mod step;
 
 pub use self::permits::{PermitSet, permit};
-pub use self::step::{BucketSlot, acquire, charge, peek, refund, refund_once, settle, spend, spend_up_to};
-use crate::{Cost, Limit, MicroTokens, Micros, QuotaWindows};
+pub use self::step::{BucketSlot, acquire, decide, peek, refund};
+use crate::{Amount, Cost, Limit, Micros, Shape};
 
-/// How far ahead of the clock a bucket's last write may lie before it is rebased to now. Less is jitter that
-/// the clock will catch up with; more would lock the caller out.
+/// How far in the future a bucket's last write may lie before it is rebased to now. A smaller lead is jitter that the clock catches
+/// up with; a larger one would lock the caller out.
 const REBASE_AFTER_US: u64 = 1_000_000;
 
-/// When a caller should ask again for a permit. It cannot be known when one is released.
+/// The wait that a denied permit reports: when a permit will be released cannot be known.
 const ASK_AGAIN_US: u64 = 1_000_000;
 
-/// Stands in a bucket for a quota of which nothing has been used; what has been used is below it. What has been used must not
-/// change with the limit: a caller that moves to a larger plan within a month gets the larger quota, less what it has used.
-const UNUSED: i64 = -4_000_000_000_000_000;
-
-/// What one key has left under one limit, as of the moment it was last written: what it holds, below zero if it owes tokens; or
-/// under a quota, what it has used.
+/// The state of one key under one limit: an amount and a moment, whose meaning depends on the shape of the limit. The shape is part
+/// of a bucket's identity, so a store never shows the bucket of one shape to a limit of another.
+///
+/// | shape | amount | moment |
+/// |---|---|---|
+/// | rate | tokens held when last written; negative if in debt | time of the last write |
+/// | quota | tokens used | end of the window in which they were used |
+/// | concurrency | free places | time when they were counted |
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Bucket {
-    held: MicroTokens,
-    written_at: Micros,
+    amount: Amount,
+    moment: Micros,
 }
 
 impl Bucket {
-    /// What [`held`](Self::held) can be.
-    pub const POSSIBLE: std::ops::RangeInclusive<i64> = 3 * UNUSED / 2..=-UNUSED / 4;
-
-    /// A bucket as a store kept it.
-    pub const fn new(held: MicroTokens, written_at: Micros) -> Self {
-        Self { held, written_at }
+    /// Restores a bucket from the amount and the moment that a store kept.
+    pub const fn new(amount: Amount, moment: Micros) -> Self {
+        Self { amount, moment }
     }
 
     /// The bucket of a key that has not been seen yet.
+    #[inline]
     pub const fn full(limit: &Limit, now: Micros) -> Self {
-        Self::holding(limit, limit.capacity_micro(), now)
-    }
-
-    /// A bucket that holds so much under a limit.
-    #[inline]
-    pub const fn holding(limit: &Limit, there: MicroTokens, now: Micros) -> Self {
-        let held = match limit.windows() {
-            None => there,
-            Some(_) => MicroTokens::new(UNUSED - (limit.capacity_micro().get() - there.get())),
+        let amount = match limit.shape() {
+            Shape::Rate(_) | Shape::Concurrency(_) => limit.capacity(),
+            Shape::Quota(_) => Amount::ZERO,
         };
-        Self { held, written_at: now }
+        Self { amount, moment: now }
     }
 
-    /// The places that are free under a concurrency while so many permits are held.
-    pub const fn places(limit: &Limit, held: u32, now: Micros) -> Self {
-        Self { held: MicroTokens::from_tokens(limit.capacity().saturating_sub(held)), written_at: now }
-    }
-
-    /// Micro-tokens held when last written, in the form that a store keeps: four milliards of tokens below zero is a quota of
-    /// which nothing has been used, and what has been used is below that.
-    pub const fn held(self) -> MicroTokens {
-        self.held
-    }
-
-    /// Micro-tokens that have been used of a quota. `None` if the bucket was written under a rate.
-    const fn used(self) -> Option<i64> {
-        let used = UNUSED - self.held.get();
-        if used >= 0 { Some(used) } else { None }
-    }
-
-    /// What it held when last written, under a limit of so many micro-tokens.
-    pub const fn held_of(self, capacity: MicroTokens) -> MicroTokens {
-        match self.used() {
-            Some(used) => MicroTokens::new(capacity.get() - used),
-            None => self.held,
-        }
-    }
-
-    /// When it was last written.
-    pub const fn written_at(self) -> Micros {
-        self.written_at
-    }
-
-    /// What can be spent at `now`: the tokens of the last write and those that have come back since, up to the capacity. Those
-    /// of a quota all come back when the next window starts.
+    /// A bucket with `available` left at `now`.
     #[inline]
-    pub fn available(self, limit: &Limit, now: Micros) -> MicroTokens {
-        if let Some(windows) = limit.windows() {
-            let is_over = self.written_at < windows.window_at(now).start;
-            let capacity = limit.capacity_micro();
-            return if is_over { capacity } else { self.held_under_quota(capacity).min(capacity) };
+    pub fn holding(limit: &Limit, available: Amount, now: Micros) -> Self {
+        match limit.shape() {
+            Shape::Rate(_) | Shape::Concurrency(_) => Self { amount: available, moment: now },
+            Shape::Quota(quota) => {
+                let used = Amount::from_micro(limit.capacity().micro() - available.micro());
+                Self { amount: used, moment: quota.windows().window_at(now).end }
+            }
         }
-        let held = self.held_under_rate(limit);
-        // A signed number becomes a double in one step. No clock tells a time that is half of all numbers later.
-        let elapsed_us = now.since_us(self.written_at).min(i64::MAX as u64).cast_signed() as f64;
-        // The cast rounds down as `floor` does. It saturates at the largest integer, which is far beyond any capacity.
-        let gained = (elapsed_us * limit.rate()) as i64;
-        let held = held.get().saturating_add(gained);
-        MicroTokens::new(held.min(limit.capacity_micro().get()))
     }
 
-    /// The bucket after spending `cost`. `None` if it holds less. A cost of zero asks for one token and spends none.
+    /// The free places of a concurrency of which `held` permits are held.
+    pub fn places(limit: &Limit, held: u32, now: Micros) -> Self {
+        Self { amount: limit.capacity().above(Amount::from_tokens(held)), moment: now }
+    }
+
+    /// The amount that a store keeps. Its meaning depends on the shape of the limit.
+    #[inline]
+    pub const fn amount(self) -> Amount {
+        self.amount
+    }
+
+    /// The moment that a store keeps. Its meaning depends on the shape of the limit.
+    #[inline]
+    pub const fn moment(self) -> Micros {
+        self.moment
+    }
+
+    /// Returns the bucket with `more` available.
+    #[must_use]
+    pub fn with_more(self, limit: &Limit, more: Amount) -> Self {
+        let amount = match limit.shape() {
+            Shape::Rate(_) | Shape::Concurrency(_) => self.amount + more,
+            Shape::Quota(_) => self.amount - more,
+        };
+        Self { amount, ..self }
+    }
+
+    /// The amount that can be spent at `now`. For a rate: the tokens of the last write and those refilled since, up to the
+    /// capacity. For a quota: the part of the window's tokens that is not used yet.
+    #[inline]
+    pub fn available(self, limit: &Limit, now: Micros) -> Amount {
+        let (capacity, amount) = (limit.capacity().micro(), self.amount.micro());
+        let available = match limit.shape() {
+            Shape::Rate(rate) => amount.saturating_add(rate.gained_in(now.since_us(self.moment))),
+            Shape::Quota(_) if now < self.moment => capacity - amount,
+            Shape::Quota(_) => capacity,
+            Shape::Concurrency(_) => amount,
+        };
+        Amount::from_micro(available.min(capacity))
+    }
+
+    /// Spends `cost` and returns the bucket afterwards, or `None` if it has less. A cost of zero asks for a quantum and spends
+    /// nothing.
     #[inline]
     pub fn spend(self, limit: &Limit, cost: Cost, now: Micros) -> Option<Self> {
-        let there = self.available(limit, now);
-        let left = MicroTokens::new(there.get() - cost.micro().get());
-        cost.is_covered_by(there).then(|| Self::holding(limit, left, self.written_at.max(now)))
+        let available = self.available(limit, now);
+        let left = Amount::from_micro(available.micro() - cost.amount().micro());
+        limit.is_covered(cost, available).then(|| self.left_with(limit, left, now))
     }
 
-    /// The bucket after taking `cost` whether or not it is there, down to the limit's debt, and what did not fit.
-    pub fn charge(self, limit: &Limit, cost: Cost, now: Micros) -> (Self, MicroTokens) {
-        let there = self.available(limit, now).get();
-        // A bucket that owes more than the limit allows now, because the limit was changed, is not forgiven.
-        let lowest = there.min(-limit.debt_micro().get());
-        let held = (there - cost.micro().get()).max(lowest);
-        let uncovered = cost.micro().get() - (there - held);
-        let left = Self::holding(limit, MicroTokens::new(held), self.written_at.max(now));
-        (left, MicroTokens::new(uncovered))
+    /// Takes `cost` whether or not it is available, down to the limit's debt. Returns the bucket afterwards and the amount that did
+    /// not fit.
+    pub fn charge(self, limit: &Limit, cost: Cost, now: Micros) -> (Self, Amount) {
+        let available = self.available(limit, now);
+        // A debt that is deeper than the limit now allows, because the limit was changed, is not forgiven.
+        let lowest = available.min(Amount::ZERO - limit.debt());
+        let left = (available - cost.amount()).max(lowest);
+        let uncovered = cost.amount() - (available - left);
+        (self.left_with(limit, left, now), uncovered)
     }
 
-    /// The bucket after giving `cost` back, never above the capacity.
+    /// Returns the bucket with `cost` put back, never above the capacity.
     #[must_use]
     pub fn refund(self, limit: &Limit, cost: Cost, now: Micros) -> Self {
-        let held = self.available(limit, now).get() + cost.micro().get();
-        let held = held.min(limit.capacity_micro().get());
-        Self::holding(limit, MicroTokens::new(held), self.written_at.max(now))
+        let left = (self.available(limit, now) + cost.amount()).min(limit.capacity());
+        self.left_with(limit, left, now)
     }
 
-    /// What is left of a quota. What a rate held says nothing of the quota that takes its place; what it owed is owed.
-    const fn held_under_quota(self, capacity: MicroTokens) -> MicroTokens {
-        match self.used() {
-            Some(_) => self.held_of(capacity),
-            None if self.held.get() < 0 => MicroTokens::new(capacity.get() + self.held.get()),
-            None => capacity,
+    /// The bucket after a write at `now`. A moment that lies later is kept, so that no time refills twice.
+    #[inline]
+    fn left_with(self, limit: &Limit, left: Amount, now: Micros) -> Self {
+        match limit.shape() {
+            Shape::Rate(_) => Self { amount: left, moment: self.moment.max(now) },
+            Shape::Quota(_) => {
+                let written = Self::holding(limit, left, now);
+                Self { moment: self.moment.max(written.moment), ..written }
+            }
+            Shape::Concurrency(_) => Self::holding(limit, left, now),
         }
     }
 
-    /// What it held when last written. What was used of a quota is no debt of a rate that takes its place.
-    #[inline]
-    const fn held_under_rate(self, limit: &Limit) -> MicroTokens {
-        if self.held.get() > UNUSED { self.held } else { self.left_of_quota(limit) }
-    }
-
-    #[cold]
-    const fn left_of_quota(self, limit: &Limit) -> MicroTokens {
-        let left = self.held_of(limit.capacity_micro()).get();
-        MicroTokens::new(if left > 0 { left } else { 0 })
-    }
-
-    /// True if the clock has stepped back so far that waiting for it to catch up would lock the key out: by more than a second,
-    /// and for a quota by more than the window after this one.
-    #[inline]
-    pub fn lies_ahead_of(self, limit: &Limit, now: Micros) -> bool {
-        self.written_at.since_us(now) > REBASE_AFTER_US && self.lies_windows_ahead_of(limit, now)
-    }
-
-    #[cold]
-    fn lies_windows_ahead_of(self, limit: &Limit, now: Micros) -> bool {
-        let next = |windows: QuotaWindows| windows.window_at(windows.window_at(now).end);
-        limit.windows().is_none_or(|windows| self.written_at >= next(windows).end)
-    }
-
-    /// The same tokens, written now, if the clock has stepped far back. Otherwise the bucket as it is.
+    /// Moves a bucket that lies too far in the future back, so that a clock that was stepped back does not lock the key out. A rate
+    /// that lies more than a second ahead is rebased to `now`. A quota whose window ends after the next window is cut to the end of
+    /// the current one. The amount is kept.
     #[must_use]
     #[inline]
     pub fn rebased(self, limit: &Limit, now: Micros) -> Self {
-        if self.lies_ahead_of(limit, now) { Self { written_at: now, ..self } } else { self }
+        if self.moment <= now { self } else { self.rebased_back(limit, now) }
     }
 
-    /// Microseconds from `now` until `wanted` is there; zero if it already is.
+    fn rebased_back(self, limit: &Limit, now: Micros) -> Self {
+        let moment = match limit.shape() {
+            Shape::Rate(_) if self.moment.since_us(now) > REBASE_AFTER_US => now,
+            Shape::Quota(quota) => {
+                let end = quota.windows().window_at(now).end;
+                let lies_ahead = self.moment > end && self.moment > quota.windows().window_at(end).end;
+                if lies_ahead { end } else { self.moment }
+            }
+            Shape::Rate(_) | Shape::Concurrency(_) => self.moment,
+        };
+        Self { moment, ..self }
+    }
+
+    /// Microseconds from `now` until `wanted` is available; zero if it already is.
     ///
-    /// It counts from the last write, not from `now`, and multiplies as [`available`](Self::available) does: a caller
-    /// that waits exactly this long finds at least `wanted`.
-    pub fn wait_for_us(self, limit: &Limit, wanted: MicroTokens, now: Micros) -> u64 {
+    /// A rate counts from the last write, not from `now`, and multiplies as [`available`](Self::available) does, so a caller that
+    /// waits exactly this long finds at least `wanted`.
+    pub fn wait_for_us(self, limit: &Limit, wanted: Amount, now: Micros) -> u64 {
         if self.available(limit, now) >= wanted {
             return 0;
         }
-        if let Some(windows) = limit.windows() {
-            // A bucket that was written in the next window, by a clock that is a little ahead, is full when that has ended.
-            return windows.window_at(now.max(self.written_at)).end.since_us(now);
+        match limit.shape() {
+            Shape::Rate(rate) => {
+                let missing = wanted.above(self.amount);
+                self.moment.plus_us(rate.time_to_gain_us(missing.micro())).since_us(now)
+            }
+            // A bucket of the next window, written by a clock that was slightly ahead, is full when that window has ended.
+            Shape::Quota(_) => self.rebased(limit, now).moment.since_us(now),
+            Shape::Concurrency(_) => ASK_AGAIN_US,
         }
-        if limit.is_concurrency() {
-            return ASK_AGAIN_US;
-        }
-        let missing = (wanted.get() - self.held_under_rate(limit).get()).max(0);
-        self.written_at.plus_us(limit.time_to_gain_us(missing)).since_us(now)
     }
 }

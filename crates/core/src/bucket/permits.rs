@@ -1,18 +1,18 @@
-//! The permits of a concurrency, and one atomic step over those of a chain, as a pure function. `spend.lua` says the same in Lua.
+//! The permits of a concurrency, and one atomic permit step over a chain, as a pure function. `spend.lua` implements the same.
 
 use std::time::Duration;
 
 use super::step::{acquire, peek, refund};
 use crate::{
-    Bucket, BucketSlot, Charge, Charges, HeldPermit, Limit, MicroTokens, Micros, Outcome, PermitId,
-    PermitStep,
+    Amount, Bucket, BucketSlot, Charge, Charges, HeldPermit, Limit, Micros, PermitId, PermitStep, Reply,
+    Verdict,
 };
 
-/// How far beyond its hold time a permit may end before it is shortened. Less is jitter of the clock.
+/// How far beyond its hold time a permit may end before it is shortened. A smaller excess is jitter of the clock.
 const JITTER: Duration = Duration::from_secs(1);
 
-/// The permits of one key under one concurrency, as a store keeps them. Those whose time is up do not count, and stay until a
-/// place is asked for.
+/// The permits of one key under one concurrency, as a store keeps them. Expired permits do not count, and are removed when a place
+/// is next requested.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PermitSet(Vec<HeldPermit>);
 
@@ -22,14 +22,14 @@ impl PermitSet {
         Bucket::places(limit, u32::try_from(self.held(now).count()).unwrap_or(u32::MAX), now)
     }
 
-    /// The permits that are held, the first to end first.
+    /// The permits that are held, ordered by when they end.
     pub fn holders(&self, now: Micros) -> Vec<HeldPermit> {
         let mut holders: Vec<_> = self.held(now).cloned().collect();
         holders.sort_by_key(|permit| (permit.until, permit.id.clone()));
         holders
     }
 
-    /// Also those whose time is up.
+    /// All permits, including expired ones. A store that saves them restores the set by collecting them.
     pub fn all(&self) -> &[HeldPermit] {
         &self.0
     }
@@ -42,19 +42,18 @@ impl PermitSet {
         self.held(now).any(|permit| permit.id == *id)
     }
 
-    /// The places that this permit could take, with its own if it is held: it keeps that also if there are fewer places than
-    /// before.
+    /// The places available to this permit, including its own if it is held: it keeps that even if the limit now has fewer places.
     fn places_for(&mut self, id: &PermitId, limit: &Limit, now: Micros) -> Bucket {
         self.0.retain(|permit| permit.until > now);
         let (places, latest) = (self.places(limit, now), now + limit.fill_time());
-        if places.held().get() == 0 {
-            // If the clock has stepped back, permits would be held far beyond their time.
+        if places.amount() == Amount::ZERO {
+            // After the clock has stepped back, permits would be held far beyond their hold time.
             for permit in self.0.iter_mut().filter(|permit| permit.until > latest + JITTER) {
                 permit.until = latest;
             }
         }
-        let own = if self.is_held(id, now) { MicroTokens::PER_TOKEN } else { 0 };
-        Bucket::new(MicroTokens::new(places.held().get() + own), now)
+        let own = if self.is_held(id, now) { Amount::TOKEN } else { Amount::ZERO };
+        Bucket::new(places.amount() + own, now)
     }
 
     fn hold(&mut self, id: &PermitId, until: Micros) {
@@ -63,8 +62,15 @@ impl PermitSet {
     }
 }
 
-/// Takes, keeps or ends a permit of each concurrency, together with what the step does to the other charges. There is a slot and
-/// a set for each charge; sets of charges that take no permit are empty. The store writes back what is dirty, and all sets.
+impl FromIterator<HeldPermit> for PermitSet {
+    fn from_iter<I: IntoIterator<Item = HeldPermit>>(permits: I) -> Self {
+        Self(permits.into_iter().collect())
+    }
+}
+
+/// Takes, keeps or releases a permit of each concurrency, together with the step's effect on the other charges. `slots` and `sets`
+/// have one entry per charge; the sets of charges that take no permit are empty. The store writes back the dirty slots and all
+/// sets.
 pub fn permit(
     charges: &Charges<'_>,
     id: &PermitId,
@@ -72,33 +78,35 @@ pub fn permit(
     slots: &mut [BucketSlot],
     sets: &mut [PermitSet],
     now: Micros,
-) -> Outcome {
+) -> Reply {
     let takes = matches!(step, PermitStep::Acquire | PermitStep::Retake);
     for (charge, slot, set) in concerned(charges, slots, sets) {
         let limit = charge.limit().limit();
-        // What is renewed or released is not counted.
+        // Renew and release do not count places; the reply reports them as free.
         let places = if takes { set.places_for(id, limit, now) } else { Bucket::full(limit, now) };
         *slot = BucketSlot::read(Some(places));
     }
-    let outcome = match step {
+    let reply = match step {
         PermitStep::Acquire | PermitStep::Retake => acquire(charges, slots, now),
         PermitStep::Renew => {
-            let allowed = concerned(charges, slots, sets).all(|(_, _, set)| set.is_held(id, now));
-            Outcome { allowed, ..peek(charges, slots, now) }
+            let is_held = concerned(charges, slots, sets).all(|(_, _, set)| set.is_held(id, now));
+            Reply { verdict: Verdict::done_if(is_held), ..peek(charges, slots, now) }
         }
         PermitStep::Release => {
-            let allowed = concerned(charges, slots, sets).any(|(_, _, set)| set.is_held(id, now));
-            Outcome { allowed, ..refund(charges, slots, now) }
+            // A permit that is not held refunds nothing: it was released before, or its acquisition never ran.
+            let is_held = concerned(charges, slots, sets).any(|(_, _, set)| set.is_held(id, now));
+            let step = if is_held { refund } else { peek };
+            Reply { verdict: Verdict::done_if(is_held), ..step(charges, slots, now) }
         }
     };
     for (charge, _, set) in concerned(charges, slots, sets) {
         if step == PermitStep::Release && set.is_held(id, now) {
             set.0.retain(|permit| permit.id != *id);
-        } else if step != PermitStep::Release && outcome.allowed {
+        } else if step != PermitStep::Release && reply.verdict == Verdict::Done {
             set.hold(id, now + charge.limit().limit().fill_time());
         }
     }
-    outcome
+    reply
 }
 
 /// The charges that take a permit, with their slots and sets.

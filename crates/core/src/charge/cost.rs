@@ -1,58 +1,43 @@
-//! What one request spends.
+//! The amount that one request spends.
 
-use crate::{Limit, MicroTokens};
+use crate::{Amount, Limit};
 
-/// Tokens that one request spends. A cost of zero asks whether there is a token, and spends none.
+/// The amount that one request spends, from zero to the most that a limit can hold. A cost of zero asks whether there is a
+/// [quantum](crate::Unit::quantum), and spends nothing.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Cost(u32);
+pub struct Cost(Amount);
 
 impl Cost {
-    /// No token is spent, but one must be there.
-    pub const ZERO: Self = Self(0);
-    /// What a request costs by default.
-    pub const ONE: Self = Self(1);
+    /// Spends nothing, but asks for a quantum.
+    pub const ZERO: Self = Self(Amount::ZERO);
+    /// One token, the cost of a request by default.
+    pub const ONE: Self = Self(Amount::TOKEN);
     /// The most that a limit could cover.
-    pub const MAX: Self = Self(Limit::MAX_TOKENS);
+    pub const MAX: Self = Self(Limit::MAX_AMOUNT);
 
-    /// A cost of `tokens`, if any limit could ever cover it.
-    pub fn new(tokens: u64) -> Result<Self, CostError> {
-        match u32::try_from(tokens) {
-            Ok(tokens) if tokens <= Limit::MAX_TOKENS => Ok(Self(tokens)),
-            _ => Err(CostError(tokens)),
+    /// A cost of this amount, or of this number of whole tokens, if any limit could ever cover it.
+    pub fn new(amount: impl Into<Amount>) -> Result<Self, CostError> {
+        let amount = amount.into();
+        if Amount::ZERO <= amount && amount <= Limit::MAX_AMOUNT {
+            Ok(Self(amount))
+        } else {
+            Err(CostError(amount))
         }
     }
 
-    /// The number of tokens.
-    pub const fn get(self) -> u32 {
+    /// The cost of this amount, clamped to the range from zero to [`MAX`](Self::MAX).
+    pub fn saturating(amount: impl Into<Amount>) -> Self {
+        Self(amount.into().clamp(Amount::ZERO, Limit::MAX_AMOUNT))
+    }
+
+    /// The amount.
+    #[inline]
+    pub const fn amount(self) -> Amount {
         self.0
-    }
-
-    /// The whole tokens that a bucket must hold for it: the cost, or one if it is zero.
-    #[inline]
-    pub const fn asked_tokens(self) -> u32 {
-        if self.0 == 0 { 1 } else { self.0 }
-    }
-
-    /// The same in the unit that buckets are kept in.
-    #[inline]
-    pub const fn asked(self) -> MicroTokens {
-        MicroTokens::from_tokens(self.asked_tokens())
-    }
-
-    /// True if a bucket that holds `available` covers it. Stores, leases, the deny cache and peeks all decide by this comparison, so that
-    /// a cost of zero gets the same answer from each.
-    #[inline]
-    pub const fn is_covered_by(self, available: MicroTokens) -> bool {
-        available.get() >= self.asked().get()
-    }
-
-    /// The cost in the unit that buckets are kept in.
-    pub const fn micro(self) -> MicroTokens {
-        MicroTokens::from_tokens(self.0)
     }
 }
 
 /// A cost that no limit could ever cover.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("cost {0} is above {max} tokens, the most that any limit can hold", max = Limit::MAX_TOKENS)]
-pub struct CostError(pub u64);
+#[error("cost {0} is outside 0 to {max} tokens, the most that any limit can hold", max = Limit::MAX_AMOUNT)]
+pub struct CostError(pub Amount);

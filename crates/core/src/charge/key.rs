@@ -1,12 +1,12 @@
-//! Who pays. Never a metric label, never logged raw.
+//! The identity that pays for a request. Never a metric label, never logged raw.
 
 use std::fmt;
 
 /// The identity that a bucket belongs to: `user:123`, a tenant, an address.
 ///
-/// Opaque UTF-8 of 1 to [`Key::MAX_BYTES`] bytes without control characters (Unicode category Cc). No other
-/// text is refused and none is changed: two keys are equal only if their bytes are. The `Debug` form hides the text,
-/// for it is often a person's address or API key.
+/// Opaque UTF-8 of 1 to [`Key::MAX_BYTES`] bytes without control characters (Unicode category Cc). All other texts are accepted and
+/// none is changed: two keys are equal only if their bytes are. The `Debug` form hides the text, because it is often a person's
+/// address or an API key.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Key<'a>(&'a str);
 
@@ -14,8 +14,7 @@ impl<'a> Key<'a> {
     /// The longest key, in bytes.
     pub const MAX_BYTES: usize = 1_024;
 
-    /// The key, unless it is empty, too long or holds a control character. This is the rule for every identity, wherever
-    /// it comes in.
+    /// The key, unless the text is empty, too long or contains a control character. Every door applies this rule to every identity.
     #[inline]
     pub fn new(text: &'a str) -> Result<Self, KeyError> {
         match text.len() {
@@ -50,8 +49,8 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// Keys are read on every decision, and one pass over the bytes shows that most have no control character. `C2` is the
-/// first byte of U+0080 to U+009F, and of some other characters.
+/// Keys are checked on every decision, and one pass over the bytes shows that most have no control character. `C2` is the first
+/// byte of U+0080 to U+009F, and of some other characters.
 #[inline]
 fn refuse_control(text: &str) -> Result<(), KeyError> {
     let bytes = text.as_bytes();
@@ -67,13 +66,13 @@ fn refuse_control(text: &str) -> Result<(), KeyError> {
     find_control(text)
 }
 
-/// Zero if none of these bytes is below the space, 7F or C2. All eight are looked at together.
+/// Zero if none of these bytes is below the space, 7F or C2. Checks all eight at once.
 #[inline]
 fn doubtful(bytes: [u8; 8]) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let word = u64::from_ne_bytes(bytes);
     let (deleted, c2) = (word ^ (EACH * 0x7F), word ^ (EACH * 0xC2));
-    // A byte below what is taken from it borrows, and so sets its highest bit, which it did not have before.
+    // A byte smaller than its subtrahend borrows, which sets its highest bit. `!word` excludes bytes that had it set before.
     let below = |word: u64, than: u64| word.wrapping_sub(EACH * than) & !word;
     (below(word, 0x20) | below(deleted, 1) | below(c2, 1)) & (EACH * 0x80)
 }
@@ -96,16 +95,16 @@ pub enum KeyError {
     /// The key is longer than [`Key::MAX_BYTES`].
     #[error("the key has {bytes} bytes; it takes 1 to {max}", max = Key::MAX_BYTES)]
     TooLong {
-        /// How long it is.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// A log or a terminal could not show the key as it is.
+    /// The key contains a character that a log or a terminal could not show.
     #[error(
         "character {at} of the key is U+{code:04X}; it takes 1 to {max} bytes without control characters",
         max = Key::MAX_BYTES
     )]
     Control {
-        /// Which character of the text it is, counted from zero.
+        /// The position of the character in the text, counted from zero.
         at: usize,
         /// Its code point.
         code: u32,

@@ -1,4 +1,4 @@
-//! What one decision asks for: keys, limits and costs that are spent together.
+//! The charges of one decision: keys, limits and costs that are spent together.
 
 mod cost;
 mod key;
@@ -13,7 +13,7 @@ pub use self::key::{Key, KeyError};
 pub use self::permit_id::{PermitId, PermitIdError};
 pub use self::refund_id::{RefundId, RefundIdError};
 pub use self::reservation_marker::{ReservationMarker, ReservationTtlError};
-use crate::{LimitName, NamedLimit, OneOrMany};
+use crate::{Amount, Bucket, LimitName, Micros, NamedLimit, OneOrMany};
 
 /// A key, the limit that applies to it, and the cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    /// The charge, unless the cost is more than the limit can ever hold. Of a concurrency it is one permit, whatever the cost.
+    /// The charge, unless the cost is above the capacity of the limit. For a concurrency it is always one permit.
     #[inline]
     pub fn new(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Result<Self, ChargeError> {
         if limit.limit().can_cover(cost) {
@@ -35,44 +35,50 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// A charge for what has been used already, which may be more than the limit can ever hold. To be given to
-    /// [`Store::charge`](crate::Store::charge).
+    /// A charge for usage after the fact, which may exceed the capacity. For [`Operation::Charge`](crate::Operation::Charge).
     pub const fn late(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Self {
         let cost = limit.limit().taken_by(cost);
         Self { key, limit, cost }
     }
 
-    /// True if its limit is a concurrency: it takes a permit, which is released later.
+    /// True if the limit is a concurrency: the charge takes a permit, which is released later.
     #[inline]
     pub const fn needs_permit(&self) -> bool {
         self.limit.limit().is_concurrency()
     }
 
-    /// Who pays.
+    /// The key that pays.
     #[inline]
     pub const fn key(&self) -> Key<'a> {
         self.key
     }
 
-    /// Under which limit, with its name.
+    /// The limit, with its name.
     #[inline]
     pub const fn limit(&self) -> &NamedLimit {
         &self.limit
     }
 
-    /// How much.
+    /// The amount to spend.
     #[inline]
     pub const fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// True if both are about the same bucket.
+    /// True if `bucket` covers the cost at `now`.
+    #[inline]
+    pub fn is_covered_by(&self, bucket: Bucket, now: Micros) -> bool {
+        let limit = self.limit.limit();
+        limit.is_covered(self.cost, bucket.available(limit, now))
+    }
+
+    /// True if both charges use the same bucket.
     fn shares_bucket_with(&self, other: &Self) -> bool {
         self.key == other.key && self.limit.name() == other.limit.name()
     }
 }
 
-/// One to [`Charges::MAX`] charges that are spent all together or not at all, each on a bucket of its own.
+/// One to [`Charges::MAX`] charges that are spent all together or not at all. No two of them share a bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Charges<'a>(OneOrMany<Charge<'a>>);
 
@@ -80,7 +86,7 @@ impl<'a> Charges<'a> {
     /// The longest chain.
     pub const MAX: usize = 32;
 
-    /// The chain, unless it is empty or too long. A bucket that is named twice is charged once, at the higher cost.
+    /// A chain of these charges, unless it is empty or too long. A bucket that occurs twice is charged once, at the higher cost.
     pub fn new(charges: impl IntoIterator<Item = Charge<'a>>) -> Result<Self, ChargeError> {
         let mut charges = charges.into_iter();
         let mut chain = Self::from(charges.next().ok_or(ChargeError::Empty)?);
@@ -88,8 +94,8 @@ impl<'a> Charges<'a> {
         Ok(chain)
     }
 
-    /// The chain of charges that the caller knows to be on different buckets, unless it is empty or too long. They are not
-    /// compared.
+    /// A chain of charges that the caller knows to use different buckets, unless it is empty or too long. Only debug builds compare
+    /// them.
     #[inline]
     pub fn distinct(charges: impl IntoIterator<Item = Charge<'a>>) -> Result<Self, ChargeError> {
         let chain: OneOrMany<_> = charges.into_iter().collect();
@@ -107,7 +113,7 @@ impl<'a> Charges<'a> {
             .all(|(one, mut others)| others.all(|other| !one.shares_bucket_with(other)))
     }
 
-    /// These charges between others, on buckets that a store keeps for itself. Those do not count towards [`MAX`](Self::MAX).
+    /// Puts these charges between others, on buckets that a store keeps for itself. Those do not count towards [`MAX`](Self::MAX).
     pub(crate) fn with_others(
         &self,
         before: impl IntoIterator<Item = Charge<'a>>,
@@ -116,14 +122,14 @@ impl<'a> Charges<'a> {
         Self(before.into_iter().chain(self.iter().cloned()).chain(after).collect())
     }
 
-    /// A chain of one charge, unless the cost is more than the limit can ever hold.
+    /// A chain of one charge, unless the cost is above the capacity of the limit.
     #[inline]
     pub fn one(key: Key<'a>, limit: &NamedLimit, cost: Cost) -> Result<Self, ChargeError> {
         if !limit.limit().can_cover(cost) {
             return Err(above_capacity(limit, cost));
         }
         let cost = limit.limit().taken_by(cost);
-        // Made in place, because moving a charge costs as much as a decision.
+        // Built in place, because moving a charge costs as much as a decision.
         Ok(Self(OneOrMany::one(Charge { key, limit: limit.clone(), cost })))
     }
 
@@ -133,18 +139,18 @@ impl<'a> Charges<'a> {
         self.0.iter().find(|charge| charge.needs_permit())
     }
 
-    /// How long a permit of these charges is held: the shortest hold time. `None` if they take none.
+    /// How long a permit of these charges is held: the shortest hold time. `None` if no charge takes a permit.
     pub fn hold(&self) -> Option<Duration> {
         self.0.iter().filter_map(|charge| charge.limit.limit().hold()).min()
     }
 
-    /// The charges that take a permit, or those that take none. `None` if there are none of the kind.
+    /// The charges that take a permit, or those that do not. `None` if no charge is of that kind.
     pub fn only(&self, takes_permit: bool) -> Option<Self> {
         Self::distinct(self.iter().filter(|charge| charge.needs_permit() == takes_permit).cloned()).ok()
     }
 
-    /// Adds a charge, unless the chain is full. A bucket that is in the chain already is charged once, at the higher
-    /// cost: a chain asks whether the whole of it may pass, and one request is one use of each bucket.
+    /// Adds a charge, unless the chain is full. A bucket that is in the chain already is charged once, at the higher cost, because
+    /// one request uses each bucket once.
     pub fn push(&mut self, charge: Charge<'a>) -> Result<(), ChargeError> {
         if let Some(earlier) = self.0.iter_mut().find(|earlier| earlier.shares_bucket_with(&charge)) {
             if earlier.cost < charge.cost {
@@ -188,24 +194,24 @@ impl<'a> std::ops::Deref for Charges<'a> {
 #[cold]
 fn above_capacity(limit: &NamedLimit, cost: Cost) -> ChargeError {
     let capacity = limit.limit().capacity();
-    ChargeError::CostAboveCapacity { limit: limit.name().clone(), cost: cost.get(), capacity }
+    ChargeError::CostAboveCapacity { limit: limit.name().clone(), cost: cost.amount(), capacity }
 }
 
-/// Why charges cannot be made. Nothing has been spent.
+/// Why charges cannot be built. Nothing has been spent.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChargeError {
-    /// Waiting would not help: the bucket can never hold as much.
+    /// Waiting does not help: the bucket can never hold as much.
     #[error("cost {cost} is above {capacity}, the capacity of limit {limit}: it can never pass")]
     CostAboveCapacity {
-        /// The limit that is too small.
+        /// The limit whose capacity is too small.
         limit: LimitName,
-        /// What was asked for.
-        cost: u32,
-        /// The most that could be.
-        capacity: u32,
+        /// The requested cost.
+        cost: Amount,
+        /// The capacity of the limit.
+        capacity: Amount,
     },
-    /// There is no charge.
+    /// The chain is empty.
     #[error("a decision takes 1 to {max} limits, not none", max = Charges::MAX)]
     Empty,
     /// The chain is too long.

@@ -1,12 +1,12 @@
-//! The id of a permit: tells it from every other, who holds it, and since when.
+//! The id of a permit: unique, with the time at which it was requested and the name of its holder.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::Micros;
 
-/// Tells a permit from every other: 32 hexadecimal digits, of which the first 12 are the milliseconds since the Unix epoch at
-/// which it was asked for, and behind an `@` the name of its holder if it has one.
+/// Identifies a permit: 32 hexadecimal digits, of which the first 12 are the time of the request in milliseconds since the Unix
+/// epoch, then `@` and the name of its holder if it has one.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PermitId(Arc<str>);
 
@@ -17,8 +17,8 @@ impl PermitId {
     const DIGITS: usize = 32;
     const TIME_DIGITS: usize = 12;
 
-    /// The id of a permit that is asked for now. `random` has to differ from that of every other permit. An empty holder is
-    /// none.
+    /// The id of a permit that is requested now. `random` has to differ from that of every other permit. An empty `holder` means no
+    /// holder.
     pub fn new(now: Micros, random: u128, holder: &str) -> Result<Self, PermitIdError> {
         Self::check_holder(holder)?;
         let millis = (now.get() / 1_000) & 0xFFFF_FFFF_FFFF;
@@ -27,7 +27,7 @@ impl PermitId {
         Ok(Self(format!("{millis:012x}{random:020x}{at}{holder}").into()))
     }
 
-    /// The id that this text is.
+    /// Parses an id.
     pub fn parse(text: &str) -> Result<Self, PermitIdError> {
         let (digits, holder) = text.split_at_checked(Self::DIGITS).ok_or(PermitIdError::Form)?;
         if !digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
@@ -42,7 +42,7 @@ impl PermitId {
         Ok(Self(text.into()))
     }
 
-    /// An error that says why this cannot be the name of a holder.
+    /// Checks that a text can be the name of a holder.
     pub fn check_holder(holder: &str) -> Result<(), PermitIdError> {
         if holder.len() > Self::MAX_HOLDER_BYTES {
             return Err(PermitIdError::Holder(holder.len()));
@@ -58,12 +58,12 @@ impl PermitId {
         &self.0
     }
 
-    /// The name of the holder. `None` if it has none.
+    /// The name of the holder, if it has one.
     pub fn holder(&self) -> Option<&str> {
         self.0[Self::DIGITS..].strip_prefix('@')
     }
 
-    /// When it was asked for, by the clock of the instance that asked.
+    /// The time of the request, by the clock of the instance that made it.
     pub fn since(&self) -> Micros {
         let millis = u64::from_str_radix(&self.0[..Self::TIME_DIGITS], 16);
         Micros::new(1_000 * millis.unwrap_or_default())
@@ -80,7 +80,7 @@ impl fmt::Display for PermitId {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PermitIdError {
-    /// It does not begin with the digits of an id, or what follows is not a holder.
+    /// The text does not start with the digits of an id, or does not continue with a holder.
     #[error("the id of a permit is 32 hexadecimal digits, and behind an `@` its holder if it has one")]
     Form,
     /// The name of the holder is too long.
@@ -95,7 +95,7 @@ pub enum PermitIdError {
         max = PermitId::MAX_HOLDER_BYTES
     )]
     HolderControl {
-        /// Which character of the name it is, counted from zero.
+        /// The position of the character in the name, counted from zero.
         at: usize,
         /// Its code point.
         code: u32,

@@ -1,4 +1,4 @@
-//! The id of a refund. A refund that is asked for twice with one id is given once.
+//! The id of a refund. A refund that is requested twice with one id is given once.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -6,7 +6,7 @@ use crate::{Charge, Charges, Cost, Key, Limit, LimitName, NamedLimit};
 
 /// Identifies one refund of a key: any text of 1 to [`RefundId::MAX_BYTES`] bytes.
 ///
-/// An id is remembered for an hour by a marker: a bucket of one token that the first refund spends.
+/// A marker remembers the id for an hour: a bucket of one token that the first refund spends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RefundId<'a>(&'a str);
 
@@ -14,7 +14,7 @@ impl<'a> RefundId<'a> {
     /// The longest id, in bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// The id, unless it is empty or too long.
+    /// The id, unless the text is empty or too long.
     pub const fn new(text: &'a str) -> Result<Self, RefundIdError> {
         match text.len() {
             1..=Self::MAX_BYTES => Ok(Self(text)),
@@ -22,7 +22,7 @@ impl<'a> RefundId<'a> {
         }
     }
 
-    /// The charges, with the marker of this id ahead of them. It belongs to the key of the first.
+    /// Puts the marker of this id before the charges. It belongs to the key of the first charge.
     ///
     /// # Panics
     /// Never: the limit and the cost of the marker are within bounds.
@@ -35,7 +35,7 @@ impl<'a> RefundId<'a> {
         Charge::new(key, NamedLimit::new(self.marker_name(), limit), Cost::ONE).expect("one covers one")
     }
 
-    /// The id, with every byte escaped that means something to a store. No configured limit has a colon in its name.
+    /// The name of the marker, with bytes escaped that have a meaning in a store. No configured limit has a colon in its name.
     fn marker_name(self) -> LimitName {
         const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-');
         LimitName::reserved(&format!("refund:{}", utf8_percent_encode(self.0, ESCAPED)))

@@ -1,13 +1,15 @@
-//! The marker of a reservation: a bucket that is not full as long as the reservation can be settled.
+//! The marker of a reservation: a bucket that stays below full while the reservation can be settled.
 
 use std::time::Duration;
 
-use crate::{Bucket, Charge, Charges, Cost, Key, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome};
+use crate::{
+    Amount, Bucket, Charge, Charges, Cost, Key, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome,
+};
 
-/// Tells a reservation from every other of the same key, and how long it can be settled.
+/// Identifies a reservation of a key, and sets how long it can be settled.
 ///
-/// A store keeps a reservation as a bucket of one token that comes back after `ttl`: reserving spends the token in the same step
-/// as the cost, and the reservation is open until the bucket is full again. Settling removes the bucket. A second bucket counts the
+/// A store keeps a reservation as a bucket of one token that refills within `ttl`. Reserving spends the token in the same step as
+/// the cost, and the reservation is open until the bucket is full again. Settling removes the bucket. A second bucket counts the
 /// open reservations of the key, so that their number is bounded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReservationMarker {
@@ -16,19 +18,19 @@ pub struct ReservationMarker {
 }
 
 impl ReservationMarker {
-    /// The shortest and the longest time to settle.
+    /// The shortest and the longest `ttl`.
     pub const TTLS: std::ops::RangeInclusive<Duration> =
         Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
 
-    /// How many reservations of a key can be open at once: that many, and as many more as expire meanwhile. Each time to
-    /// settle, rounded up to a power of two in seconds, has a count of its own.
+    /// The most reservations of a key that can be open at once, in addition to those that expire meanwhile. Reservations are
+    /// counted separately for each `ttl`, rounded up to a power of two in seconds.
     pub const MOST_OPEN: u32 = 5_000;
 
-    /// How many buckets precede the charges that a store settles.
+    /// The number of buckets that precede the charges to settle.
     pub(crate) const BUCKETS: usize = 2;
 
-    /// The marker of a reservation that can be settled for `ttl`. The id has to be random: an id that is used again while the
-    /// first reservation is open makes the second one wait for it.
+    /// The marker of a reservation that can be settled for `ttl`. The id has to be random: a second reservation with the id of an
+    /// open one is denied until that has expired.
     pub fn new(id: u128, ttl: Duration) -> Result<Self, ReservationTtlError> {
         let is_whole = ttl.subsec_nanos().is_multiple_of(1_000);
         if is_whole && Self::TTLS.contains(&ttl) {
@@ -38,7 +40,7 @@ impl ReservationMarker {
         }
     }
 
-    /// What tells it from others.
+    /// The id.
     pub const fn id(&self) -> u128 {
         self.id
     }
@@ -48,7 +50,7 @@ impl ReservationMarker {
         self.ttl
     }
 
-    /// The charges to spend: these, and after them the marker and the count of each key.
+    /// Appends the marker and the count of each key to the charges to spend.
     pub fn reserve<'k>(&self, charges: &Charges<'k>) -> Charges<'k> {
         let mut keys: Vec<Key<'k>> = Vec::new();
         for charge in charges.iter() {
@@ -60,14 +62,14 @@ impl ReservationMarker {
         charges.with_others([], own)
     }
 
-    /// The part of an outcome that is about the charges themselves. Too many open reservations are told as a limit of the chain,
-    /// if that is why it was denied.
+    /// Removes the markers from an outcome. A marker that caused the denial, such as the count of open reservations, is kept as a
+    /// limit of the chain.
     pub fn without_markers<'k>(&self, charges: &Charges<'k>, outcome: &Outcome) -> (Charges<'k>, Outcome) {
         let reserved = self.reserve(charges);
         let (at, asked) = (outcome.at, charges.len());
         let denies = |index: &usize| {
             let charge = &reserved[*index];
-            !charge.cost().is_covered_by(outcome.buckets[*index].available(charge.limit().limit(), at))
+            !charge.is_covered_by(outcome.buckets[*index], at)
         };
         let refused = (asked..reserved.len()).find(denies).filter(|_| !outcome.allowed);
         let shown = (0..asked).chain(refused);
@@ -76,36 +78,36 @@ impl ReservationMarker {
         (charges.with_others([], others), Outcome { buckets, ..*outcome })
     }
 
-    /// The charges to settle at what they cost in the end: the marker, which tells that, the count, and these. All of them are of
-    /// one key.
+    /// Puts the marker, at the actual cost, and the count before the charges to settle. All of the charges belong to one key.
     pub fn settle<'k>(&self, charges: &Charges<'k>, actual: Cost) -> Charges<'k> {
         let key = charges[0].key();
         let marker = Charge::late(key, self.marker(key).limit().clone(), actual);
         charges.with_others([marker, self.count(key)], [])
     }
 
-    /// True if the reservation whose marker has this state can be settled.
+    /// True if the reservation of a marker in this state can be settled.
     pub(crate) fn is_open(marker: &Charge<'_>, state: Bucket, now: Micros) -> bool {
         let limit = marker.limit().limit();
-        state.available(limit, now) < limit.capacity_micro()
+        state.available(limit, now) < limit.capacity()
     }
 
     fn marker<'k>(&self, key: Key<'k>) -> Charge<'k> {
-        let limit = Limit::per(1, self.ttl).build().expect("one token in a day at most is within bounds");
+        let limit =
+            Limit::per(Amount::TOKEN, self.ttl).build().expect("one token in a day at most is within bounds");
         let name = LimitName::reserved(&format!("reservation:{:032x}", self.id));
         Charge::late(key, NamedLimit::new(name, limit), Cost::ONE)
     }
 
     fn count<'k>(&self, key: Key<'k>) -> Charge<'k> {
         let seconds = self.ttl.as_secs().next_power_of_two();
-        let limit = Limit::per(Self::MOST_OPEN.into(), Duration::from_secs(seconds));
+        let limit = Limit::per(Amount::from_tokens(Self::MOST_OPEN), Duration::from_secs(seconds));
         let limit = limit.build().expect("some thousand tokens in a day or two are within bounds");
         let name = LimitName::reserved(&format!("reservations:{seconds}s"));
         Charge::late(key, NamedLimit::new(name, limit), Cost::ONE)
     }
 }
 
-/// A time to settle that is too short, too long, or finer than a microsecond.
+/// A `ttl` that is too short, too long, or finer than a microsecond.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a reservation can be settled for {0:?}; it takes 1 second to 1 day, in whole microseconds")]
 pub struct ReservationTtlError(pub Duration);

@@ -1,25 +1,25 @@
-//! The CPU's counter as a time that never goes back, whatever the counter does.
+//! The CPU's counter as a time that never goes back, even if the counter does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Micros;
 
-/// How often the slow path checks the counter, in microseconds of the time that the clock tells.
+/// The interval at which the slow path checks the counter, in microseconds of this clock.
 pub(super) const CHECK_EVERY_US: u64 = 100_000;
-/// A counter that is further behind than this has restarted. A smaller difference is one between two cores, or a clock
-/// that was held back for a moment.
+/// A counter that is further behind than this has restarted. Smaller differences occur between cores, or after the clock was held
+/// back briefly.
 const RESTARTED_US: i64 = 100_000;
 
 /// The CPU's counter, and the offset that turns it into a time.
 #[derive(Debug)]
 pub(super) struct AnchoredCounter {
     source: quanta::Clock,
-    /// Microseconds per tick of the counter, in units of 2^-64: one multiplication makes a time of a count.
+    /// Microseconds per tick of the counter, in units of 2^-64: one multiplication converts a count to a time.
     us_per_tick: u64,
-    /// What is added to the counter's microseconds. Wraps around if the counter is ahead of the time.
+    /// Added to the counter's microseconds. Wraps around if the counter is ahead of the time.
     offset_us: AtomicU64,
-    /// The time that was told when the counter was last checked. Written ten times a second at most, so that threads
-    /// which share the clock do not take its cache line from each other.
+    /// The time of the last check. Written at most ten times a second, so that threads which share the clock do not contend for its
+    /// cache line.
     checked_us: AtomicU64,
 }
 
@@ -33,8 +33,8 @@ impl AnchoredCounter {
         counter
     }
 
-    /// The time now. `correct` is called ten times a second at most, with the time and the microseconds since its last
-    /// call, and returns by how much to move the clock from then on.
+    /// The current time. Calls `correct` at most ten times a second, with the time and the microseconds since the last call. It
+    /// returns by how much to move the clock from then on.
     #[inline]
     pub(super) fn now(&self, correct: impl FnOnce(u64, u64) -> i64) -> Micros {
         let now_us = self.read_us().1;
@@ -44,15 +44,15 @@ impl AnchoredCounter {
         Micros::new(self.checked_now_us(correct))
     }
 
-    /// The offset, and the time that it makes of the counter. The counter is read last: with an offset that another thread
-    /// has replaced by then, a restarted counter gives a time long ago, which is noticed, and none in the future.
+    /// The offset, and the time that results from it. The counter is read last: if another thread replaces the offset meanwhile, a
+    /// restarted counter gives a time far in the past, which is detected, and never one in the future.
     #[inline]
     fn read_us(&self) -> (u64, u64) {
         let offset_us = self.offset_us.load(Ordering::Acquire);
         (offset_us, self.counted_us().wrapping_add(offset_us))
     }
 
-    /// Microseconds that the counter has counted since it started.
+    /// Microseconds that the counter has counted since its start.
     #[inline]
     fn counted_us(&self) -> u64 {
         ((u128::from(self.source.raw()) * u128::from(self.us_per_tick)) >> 64) as u64
@@ -77,7 +77,7 @@ impl AnchoredCounter {
         }
     }
 
-    /// Moves the clock as `correct` says. Only one thread does so for each interval.
+    /// Moves the clock by the result of `correct`. Only one thread does so in each interval.
     fn check(&self, checked_us: u64, now_us: u64, correct: impl FnOnce(u64, u64) -> i64) {
         let elapsed_us = now_us.wrapping_sub(checked_us);
         let due = elapsed_us >= CHECK_EVERY_US;
@@ -87,8 +87,8 @@ impl AnchoredCounter {
         }
     }
 
-    /// Resumes after the counter has restarted, from the latest time that a caller can have seen. `None` if another thread
-    /// was faster.
+    /// Resumes after the counter has restarted, from the latest time that a caller can have seen. `None` if another thread did so
+    /// first.
     fn resume(&self, offset_us: u64, now_us: u64, checked_us: u64) -> Option<u64> {
         let resumed_us = checked_us.wrapping_add(CHECK_EVERY_US);
         let anew_us = offset_us.wrapping_add(resumed_us.wrapping_sub(now_us));

@@ -1,4 +1,4 @@
-//! The only place that reads time. Everything else is handed a [`Clock`].
+//! The only place that reads the time. Everything else receives a [`Clock`].
 
 mod counter;
 mod slewed;
@@ -12,15 +12,22 @@ pub use self::slewed::SlewedClock;
 pub use self::system::SystemClock;
 use crate::Micros;
 
-/// Says what time it is.
+/// Reports the time.
 pub trait Clock: Send + Sync {
     /// Microseconds since the Unix epoch, as this clock sees it.
     fn now(&self) -> Micros;
 
-    /// The wall time of this moment, which a later process can compare with its own. The same as [`now`](Self::now) for
-    /// clocks that tell the wall time.
+    /// The wall time of this moment, which a later process can compare with its own. Equal to [`now`](Self::now) for clocks that
+    /// follow the wall time.
     fn wall(&self) -> Micros {
         self.now()
+    }
+
+    /// The microseconds by which [`wall`](Self::wall) is ahead of [`now`](Self::now), as of at most a second ago. Cheap, so that a store
+    /// in memory can ask for every decision. Zero for clocks that show the wall time.
+    #[inline]
+    fn wall_ahead_us(&self) -> i64 {
+        0
     }
 }
 
@@ -32,27 +39,36 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn wall(&self) -> Micros {
         (**self).wall()
     }
+
+    fn wall_ahead_us(&self) -> i64 {
+        (**self).wall_ahead_us()
+    }
 }
 
-#[allow(clippy::disallowed_methods, reason = "this is the clock")]
-fn wall() -> Micros {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Micros::new(0) + since_epoch
+/// The wall clock, with its steps.
+struct Wall;
+
+impl Clock for Wall {
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    fn now(&self) -> Micros {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Micros::new(0) + since_epoch
+    }
 }
 
-/// A clock that moves only when told, for tests, including yours.
+/// A clock that moves only when it is set, for tests, including yours.
 ///
 /// Clones share the time.
 #[derive(Clone, Debug)]
 pub struct FakeClock(Arc<AtomicU64>);
 
 impl FakeClock {
-    /// A clock that stands at `now`.
+    /// A clock that is stopped at `now`.
     pub fn at(now: Micros) -> Self {
         Self(Arc::new(AtomicU64::new(now.get())))
     }
 
-    /// Moves the clock on.
+    /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
         self.set(self.now() + by);
     }
@@ -62,14 +78,14 @@ impl FakeClock {
         self.set(self.now() - by);
     }
 
-    /// Puts the clock to `now`.
+    /// Sets the clock to `now`.
     pub fn set(&self, now: Micros) {
         self.0.store(now.get(), Ordering::SeqCst);
     }
 }
 
 impl Default for FakeClock {
-    /// A clock that stands at an ordinary moment, a million seconds after the epoch.
+    /// A clock that is stopped a million seconds after the epoch.
     fn default() -> Self {
         Self::at(Micros::from_secs(1_000_000))
     }

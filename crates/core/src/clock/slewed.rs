@@ -4,21 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::counter::AnchoredCounter;
-use super::{Clock, wall};
+use super::{Clock, Wall};
 use crate::Micros;
 
 /// The clock runs at most one part in this many fast or slow to meet the wall clock.
 const SLEW: u64 = 100;
-/// The longest interval that one correction makes up for, in microseconds.
+/// The longest interval that one correction covers, in microseconds.
 const LONGEST_US: u64 = 1_000_000;
 
-/// Monotonic time that follows the wall clock: for buckets that several machines share and decide about by their own
-/// clocks, each kept right by NTP.
+/// Monotonic time that follows the wall clock, for buckets that several machines share and decide about by their own clocks, each
+/// synchronized by NTP.
 ///
-/// It never goes back, and it is *slewed*, never stepped: where it differs from the wall clock, it runs 1% fast or slow
-/// until both agree. So it follows the wall clock however long the process runs, and if the wall clock jumps by hours, buckets
-/// refill 1% faster than they should, not by hours' worth at once. The cost: an instance whose wall clock was wrong by a
-/// minute is right again after a hundred minutes, or after a restart. Clones are one clock.
+/// It never goes back, and it is *slewed*, never stepped: while it differs from the wall clock, it runs 1% fast or slow. It
+/// therefore follows the wall clock however long the process runs, and if the wall clock jumps by hours, buckets refill 1% faster
+/// than they should, not by hours' worth at once. The cost: an instance whose wall clock was wrong by a minute is right again after
+/// a hundred minutes, or after a restart. Clones share the time.
 #[derive(Clone)]
 pub struct SlewedClock {
     counter: Arc<AnchoredCounter>,
@@ -26,7 +26,7 @@ pub struct SlewedClock {
 }
 
 impl SlewedClock {
-    /// A clock that starts with the wall time of this moment.
+    /// A clock that starts at the current wall time.
     pub fn new() -> Self {
         Self::following(quanta::Clock::new(), Arc::new(Wall))
     }
@@ -35,7 +35,7 @@ impl SlewedClock {
         Self { counter: Arc::new(AnchoredCounter::new(source, wall.now())), wall }
     }
 
-    /// By how much to move a clock that tells `now_us`, after `elapsed_us` in which it was not moved.
+    /// By how much to move a clock that shows `now_us`, `elapsed_us` after its last correction.
     fn correction_us(&self, now_us: u64, elapsed_us: u64) -> i64 {
         let behind_us = self.wall.now().get().wrapping_sub(now_us).cast_signed();
         let most_us = (elapsed_us.min(LONGEST_US) / SLEW).cast_signed();
@@ -66,14 +66,6 @@ impl fmt::Debug for SlewedClock {
     }
 }
 
-struct Wall;
-
-impl Clock for Wall {
-    fn now(&self) -> Micros {
-        wall()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -86,7 +78,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const HOUR: Duration = Duration::from_secs(3_600);
-    /// 2020: this code is younger.
+    /// The year 2020, before this code was written.
     const LONG_AGO: Micros = Micros::from_secs(1_577_836_800);
 
     #[test]
@@ -98,7 +90,7 @@ mod tests {
         assert!(format!("{clock:?}").starts_with("SlewedClock"), "{clock:?}");
     }
 
-    /// A counter and a wall clock that are told what to do, and the clock between them.
+    /// A scripted counter and wall clock, and the clock between them.
     struct Bench {
         counter: Arc<quanta::Mock>,
         wall: FakeClock,
@@ -113,7 +105,7 @@ mod tests {
             Self { counter, wall, clock }
         }
 
-        /// Lets so much time pass for both, one second after the other, and tells by how much the clock moved.
+        /// Advances both by `time`, one second at a time, and returns by how much the clock moved.
         fn pass(&self, time: Duration) -> Duration {
             let before = self.clock.now();
             for _ in 0..time.as_secs() {
@@ -175,7 +167,7 @@ mod tests {
             let (began, mut told) = (bench.clock.now(), bench.clock.now());
             let (mut counted_us, mut most_us) = (24 * 3_600_000_000, 10_000);
             for (by_us, restarts, wall_us) in steps {
-                // A counter restarts when the machine slept, seconds after it last did at the earliest.
+                // A counter restarts while the machine sleeps, so restarts are at least seconds apart.
                 if restarts && counted_us > 4_000_000 {
                     bench.counter.decrement(counted_us * 1_000);
                     counted_us = 0;

@@ -1,34 +1,45 @@
 //! The machine's clock.
 
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::counter::AnchoredCounter;
-use super::{Clock, wall};
+use super::{Clock, Wall};
 use crate::Micros;
 
-/// The machine's clock: the wall time when it was made, and monotonic time from there, so that a step of the
-/// wall clock neither mints tokens nor takes them.
+/// The machine's clock: monotonic time from the wall time of its creation, so that a step of the wall clock neither mints tokens
+/// nor takes them.
 ///
-/// If the CPU's counter restarts, as it may when the machine wakes up, the clock continues from its last time: the time
-/// that the machine slept is not counted. Clones are one clock.
-#[derive(Clone, Debug)]
-pub struct SystemClock {
-    counter: Arc<AnchoredCounter>,
+/// If the CPU's counter restarts, as it may when the machine wakes up, the clock continues from its last time: time spent asleep is
+/// not counted. Clones share the time.
+#[derive(Clone)]
+pub struct SystemClock(Arc<SystemTime>);
+
+struct SystemTime {
+    counter: AnchoredCounter,
+    wall: Box<dyn Clock>,
+    /// How far the wall clock was ahead at the last check.
+    ahead_us: AtomicI64,
 }
 
+/// A smaller difference is the drift that a time server corrects: moments stay in order while it does.
+const STEP_US: u64 = 10_000;
+
 impl SystemClock {
-    /// A clock anchored to the wall time of this moment.
+    /// A clock that starts at the current wall time.
     pub fn new() -> Self {
-        Self::counted_by(quanta::Clock::new(), wall())
+        Self::counted_by(quanta::Clock::new(), Box::new(Wall))
     }
 
-    /// The wall time of this moment, including its steps, for people and other machines.
+    /// The current wall time, including its steps, for people and other machines.
     pub fn wall_now() -> Micros {
-        wall()
+        Wall.now()
     }
 
-    fn counted_by(source: quanta::Clock, now: Micros) -> Self {
-        Self { counter: Arc::new(AnchoredCounter::new(source, now)) }
+    fn counted_by(source: quanta::Clock, wall: Box<dyn Clock>) -> Self {
+        let counter = AnchoredCounter::new(source, wall.now());
+        Self(Arc::new(SystemTime { counter, wall, ahead_us: AtomicI64::new(0) }))
     }
 }
 
@@ -41,11 +52,33 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Micros {
-        self.counter.now(|_, _| 0)
+        self.0.counter.now(|now_us, _| self.0.look_at_wall(now_us))
     }
 
     fn wall(&self) -> Micros {
-        wall()
+        self.0.wall.now()
+    }
+
+    #[inline]
+    fn wall_ahead_us(&self) -> i64 {
+        self.0.ahead_us.load(Ordering::Relaxed)
+    }
+}
+
+impl SystemTime {
+    /// Records how far the wall clock is ahead. The clock itself is not moved.
+    fn look_at_wall(&self, now_us: u64) -> i64 {
+        let ahead_us = self.wall.now().get().wrapping_sub(now_us).cast_signed();
+        if ahead_us.abs_diff(self.ahead_us.load(Ordering::Relaxed)) >= STEP_US {
+            self.ahead_us.store(ahead_us, Ordering::Relaxed);
+        }
+        0
+    }
+}
+
+impl fmt::Debug for SystemClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SystemClock").field("counter", &self.0.counter).finish_non_exhaustive()
     }
 }
 
@@ -61,11 +94,36 @@ mod tests {
     const BEGAN: Micros = Micros::from_secs(1_000_000);
     const HOUR: Duration = Duration::from_secs(3_600);
 
+    fn counted_by(source: quanta::Clock, now: Micros) -> SystemClock {
+        SystemClock::counted_by(source, Box::new(crate::FakeClock::at(now)))
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_reported_within_a_second_and_does_not_move_the_clock() {
+        let ((source, counter), wall) = (quanta::Clock::mock(), crate::FakeClock::at(BEGAN));
+        counter.increment(HOUR);
+        let clock = SystemClock::counted_by(source, Box::new(wall.clone()));
+        let second = Duration::from_secs(1);
+        let pass = || {
+            counter.increment(second);
+            wall.advance(second);
+            (clock.now(), clock.wall_ahead_us())
+        };
+        assert_eq!(pass(), (BEGAN + second, 0));
+        wall.advance(5 * HOUR);
+        assert_eq!(pass(), (BEGAN + 2 * second, 5 * 3_600_000_000));
+        wall.step_back(9 * HOUR);
+        assert_eq!(pass(), (BEGAN + 3 * second, -4 * 3_600_000_000));
+        // A time server that corrects drift does not count as a step.
+        wall.advance(Duration::from_millis(9));
+        assert_eq!(pass(), (BEGAN + 4 * second, -4 * 3_600_000_000));
+    }
+
     #[test]
     fn it_goes_on_from_where_it_stood_when_the_counter_restarts() {
         let (source, counter) = quanta::Clock::mock();
         counter.increment(24 * HOUR);
-        let clock = SystemClock::counted_by(source, BEGAN);
+        let clock = counted_by(source, BEGAN);
         counter.increment(HOUR);
         let before = clock.now();
         assert_eq!(before, BEGAN + HOUR);
@@ -79,7 +137,7 @@ mod tests {
     #[test]
     fn a_core_whose_counter_is_a_little_behind_does_not_turn_it_back() {
         let (source, counter) = quanta::Clock::mock();
-        let clock = SystemClock::counted_by(source, BEGAN);
+        let clock = counted_by(source, BEGAN);
         counter.increment(HOUR);
         let told = clock.now();
         counter.decrement(Duration::from_millis(3));
@@ -104,10 +162,10 @@ mod tests {
             steps in prop::collection::vec((0u64..10_000_000_000, prop::bool::weighted(0.1)), 1..200),
         ) {
             let (source, counter) = quanta::Clock::mock();
-            let clock = SystemClock::counted_by(source, BEGAN);
+            let clock = counted_by(source, BEGAN);
             let (mut counted_ns, mut told) = (0, clock.now());
             for (by_ns, restarts) in steps {
-                // A counter restarts when the machine slept, seconds after it last did at the earliest.
+                // A counter restarts while the machine sleeps, so restarts are at least seconds apart.
                 let restarts = restarts && counted_ns > 11_000_000_000;
                 if restarts {
                     counter.decrement(counted_ns);

@@ -1,9 +1,9 @@
-//! What to do when the store does not answer, and how that is counted.
+//! Failure policies, which decide when the store does not answer, and the reasons that metrics count.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What a decision becomes when the store fails.
+/// The decision about a request when the store fails.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum FailurePolicy {
@@ -17,8 +17,7 @@ pub enum FailurePolicy {
 }
 
 impl FailurePolicy {
-    /// The stricter of two: `deny` over `local` over `allow`. A decision that several rules take part in has the strictest
-    /// of their policies.
+    /// The stricter of two: `deny` over `local` over `allow`. A decision under several rules uses the strictest of their policies.
     #[must_use]
     pub const fn stricter(self, other: Self) -> Self {
         match (self, other) {
@@ -69,14 +68,14 @@ pub enum FailureReason {
     BadResponse,
     /// Stored state of a type that cannot be read.
     BadTypes,
-    /// The breaker is open: the store was not asked.
+    /// The breaker is open, so the store was not asked.
     BreakerOpen,
-    /// Too many requests are waiting: the store was not asked.
+    /// Too many requests are waiting, so the store was not asked.
     Overloaded,
 }
 
 impl FailureReason {
-    /// The label value that metrics carry.
+    /// The label value in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::RedisError => "rediserror",

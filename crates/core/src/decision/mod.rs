@@ -1,4 +1,4 @@
-//! The answer: allowed or denied, and everything that explains it.
+//! The decision: allowed or denied, and everything that explains it.
 
 mod failure;
 
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
 use crate::{
-    Bucket, Charge, Charges, Cost, Key, Limit, LimitName, MicroTokens, Micros, NamedLimit, OneOrMany,
-    Outcome, Spent,
+    Amount, Bucket, Charge, Charges, Cost, Key, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome,
+    Spent,
 };
 
 /// Why a request was allowed or denied.
-// As wide as a word: it is what tells `Some(decision)` from `None`, and a decision around a narrow tag is moved in odd
-// pieces, at which the processor stalls.
+// As wide as a word: it is the niche of `Option<Decision>`, and a decision around a narrow tag is moved in odd pieces, at which the
+// processor stalls.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 #[repr(u64)]
@@ -33,7 +33,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The word that the API and metrics use.
+    /// The name in the API and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -56,14 +56,14 @@ pub enum DecisionSource {
     Local,
     /// The failure policy alone.
     Policy,
-    /// A denial of the store a moment ago, which still holds.
+    /// A recent denial of the store that still holds.
     DenyCache,
-    /// Tokens that this instance had taken from the store before.
+    /// Tokens that this instance took from the store earlier.
     Lease,
 }
 
 impl DecisionSource {
-    /// The label value that metrics carry.
+    /// The label value in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",
@@ -75,7 +75,7 @@ impl DecisionSource {
     }
 }
 
-/// The state of one limit of the chain after the decision. It has the limit, or borrows it.
+/// The state of one limit of the chain after the decision. Owns the limit, or borrows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LimitStatus<L = NamedLimit> {
     limit: L,
@@ -85,7 +85,7 @@ pub struct LimitStatus<L = NamedLimit> {
 }
 
 impl LimitStatus {
-    /// The same bucket at the same moment, under the limit of `other`: a bucket keeps its tokens while its limit is scaled.
+    /// Returns the bucket at this moment under the limit of `other`: a bucket keeps its tokens when its limit is scaled.
     #[must_use]
     pub fn under_limit_of(&self, other: &Self) -> Self {
         Self { limit: other.limit.clone(), ..self.clone() }
@@ -108,36 +108,39 @@ impl<L: Borrow<NamedLimit>> LimitStatus<L> {
         self.limit.borrow().tag()
     }
 
-    /// When that was, by the clock that decided.
+    /// The time of the decision, by the clock that decided.
     #[inline]
     pub const fn at(&self) -> Micros {
         self.at
     }
 
-    /// The cost that was asked of it.
+    /// The cost that was requested.
     pub const fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// Whole tokens left.
-    pub fn remaining(&self) -> u64 {
-        self.bucket.available(self.limit(), self.at).whole_tokens()
+    /// The amount left, rounded down to the [quantum](crate::Unit::quantum).
+    pub fn remaining(&self) -> Amount {
+        self.available().floored_to(self.limit().quantum())
     }
 
-    /// Whole tokens that are owed, rounded up.
-    pub fn owed(&self) -> u64 {
-        self.bucket.available(self.limit(), self.at).owed_tokens()
+    /// The debt; zero if the bucket has none.
+    pub fn owed(&self) -> Amount {
+        self.available().debt()
+    }
+
+    fn available(&self) -> Amount {
+        self.bucket.available(self.limit(), self.at)
     }
 
     /// How full the bucket is, from 0 to 1. Zero if it owes tokens.
     pub fn level(&self) -> f64 {
-        let there = self.bucket.available(self.limit(), self.at).get().max(0);
-        there as f64 / self.limit().capacity_micro().get() as f64
+        self.available().max(Amount::ZERO).as_f64() / self.limit().capacity().as_f64()
     }
 
     /// The time until the bucket covers the cost again; zero if it does now.
     pub fn retry_after(&self) -> Duration {
-        Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.cost.asked(), self.at))
+        Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.limit().asked(self.cost), self.at))
     }
 
     /// The time within which all tokens come back: how long a drained bucket takes to fill, or how long the window of a quota is.
@@ -150,12 +153,11 @@ impl<L: Borrow<NamedLimit>> LimitStatus<L> {
 
     /// The time until the bucket is full.
     pub fn reset_after(&self) -> Duration {
-        let full = self.limit().capacity_micro();
-        Duration::from_micros(self.bucket.wait_for_us(self.limit(), full, self.at))
+        Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.limit().capacity(), self.at))
     }
 }
 
-/// Allowed or denied, and everything that explains it. It has the limits that decided, or borrows them.
+/// Allowed or denied, and everything that explains it. Owns the limits that decided, or borrows them.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a decision that is not looked at limits no request"]
 pub struct Decision<L = NamedLimit> {
@@ -163,16 +165,16 @@ pub struct Decision<L = NamedLimit> {
     reason: Reason,
     source: DecisionSource,
     failure: Option<FailureReason>,
-    /// Set if the store failed after it may have charged.
+    /// Set if the store failed but may have charged.
     may_have_run: bool,
-    /// How long the failure policy tells callers to wait, if the store failed.
+    /// The wait that the failure policy reports if the store failed.
     policy_wait_us: u64,
     binding: u32,
     limits: OneOrMany<LimitStatus<L>>,
 }
 
 impl Decision {
-    /// The decision that a store's outcome amounts to.
+    /// Builds the decision from the outcome of a store.
     #[inline]
     pub fn from_outcome(charges: &Charges<'_>, outcome: &Outcome, source: DecisionSource) -> Self {
         match (&charges[..], &outcome.buckets[..]) {
@@ -195,7 +197,7 @@ impl Decision {
         Self::by_store(outcome.allowed, source, binding(&limits, outcome.allowed), limits)
     }
 
-    /// The state of limits as a peek shows it, with nothing asked of them. `None` if there are no limits.
+    /// The state of limits as a peek shows it, at no cost. `None` if there are no limits.
     pub fn standing(limits: impl IntoIterator<Item = LimitStatus>) -> Option<Self> {
         let unasked = |status: LimitStatus| LimitStatus { cost: Cost::ZERO, ..status };
         let limits: OneOrMany<_> = limits.into_iter().map(unasked).collect();
@@ -203,13 +205,13 @@ impl Decision {
             .then(|| Self::by_store(true, DecisionSource::Store, binding(&limits, true), limits))
     }
 
-    /// The decision about a request that no limit applies to. No store was asked.
+    /// The decision about a request to which no limit applies. No store was asked.
     ///
     /// # Panics
-    /// Never: the limit that it is made of is within bounds.
+    /// Never: the limit that it is built from is within bounds.
     pub fn unlimited(now: Micros) -> Self {
-        let most = u64::from(Limit::MAX_TOKENS);
-        let limit = Limit::per_second(most).build().expect("the most tokens that a limit can hold");
+        let limit =
+            Limit::per_second(Limit::MAX_AMOUNT).build().expect("the most tokens that a limit can hold");
         let name = LimitName::new("unlimited").expect("a word is a name");
         let key = Key::new("unlimited").expect("a word is a key");
         let charges = Charges::one(key, &NamedLimit::new(name, limit), Cost::ZERO);
@@ -217,12 +219,12 @@ impl Decision {
         Self::from_outcome(&charges.expect("nothing is charged"), &outcome, DecisionSource::Policy)
     }
 
-    /// The decision that lets a request pass because the store failed.
+    /// Allows a request because the store failed.
     pub fn fail_open(charges: &Charges<'_>, failure: FailureReason, now: Micros) -> Self {
         Self::by_policy(charges, true, Reason::FailOpen, failure, now, 0)
     }
 
-    /// The decision that refuses a request because the store failed.
+    /// Denies a request because the store failed.
     pub fn fail_closed(charges: &Charges<'_>, failure: FailureReason, now: Micros, wait: Duration) -> Self {
         let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
         Self::by_policy(charges, false, Reason::FailClosed, failure, now, wait_us)
@@ -236,17 +238,17 @@ impl Decision {
         now: Micros,
         policy_wait_us: u64,
     ) -> Self {
-        // The buckets are not known: an allowed request is shown full ones, a refused request empty ones.
-        let empty = Bucket::new(MicroTokens::default(), now);
-        let stand = |charge: &Charge<'_>| {
-            if allowed { Bucket::full(charge.limit().limit(), now) } else { empty }
+        // The buckets are unknown: an allowed request shows full ones, a denied request shows empty ones.
+        let assumed = |charge: &Charge<'_>| {
+            let limit = charge.limit().limit();
+            if allowed { Bucket::full(limit, now) } else { Bucket::holding(limit, Amount::ZERO, now) }
         };
-        let outcome = Outcome { allowed, at: now, buckets: charges.iter().map(stand).collect() };
+        let outcome = Outcome { allowed, at: now, buckets: charges.iter().map(assumed).collect() };
         let decision = Self::from_outcome(charges, &outcome, DecisionSource::Policy);
         Self { reason, failure: Some(failure), policy_wait_us, ..decision }
     }
 
-    /// The same decision, taken on this machine because the store failed.
+    /// Marks the decision as made on this machine because the store failed.
     pub fn taken_locally(mut self, failure: FailureReason) -> Self {
         self.reason = Reason::Local;
         self.source = DecisionSource::Local;
@@ -254,15 +256,15 @@ impl Decision {
         self
     }
 
-    /// The same decision. `may_have_run` tells whether the store, although it failed, may have charged.
+    /// Sets whether the store may have charged although it failed.
     pub const fn with_may_have_run(mut self, may_have_run: bool) -> Self {
         self.may_have_run = may_have_run;
         self
     }
 
-    /// The same decision in shadow mode: a denial lets the request pass and says so.
+    /// Applies shadow mode: a denial becomes an allowed decision with the reason `shadow`.
     ///
-    /// If the request was refused because the store failed, no limit denied it: it passes as under the policy `allow`.
+    /// If the request was denied because the store failed, no limit denied it: it passes as under the policy `allow`.
     #[inline]
     pub fn shadowed(mut self) -> Self {
         if !self.allowed {
@@ -274,7 +276,7 @@ impl Decision {
 }
 
 impl Decision<&NamedLimit> {
-    /// The same decision, to be kept longer than the limiter.
+    /// Converts into a decision that owns its limits.
     pub fn into_owned(self) -> Decision {
         let own = |LimitStatus { limit, cost, bucket, at }: LimitStatus<&NamedLimit>| LimitStatus {
             limit: limit.clone(),
@@ -296,7 +298,7 @@ impl Decision<&NamedLimit> {
 }
 
 impl<L> Decision<L> {
-    /// The decision that a store's answer about one charge amounts to.
+    /// Builds the decision from the outcome of a single charge.
     #[inline]
     pub const fn from_spent(limit: L, cost: Cost, spent: Spent, source: DecisionSource) -> Self {
         let status = LimitStatus { limit, cost, bucket: spent.bucket, at: spent.at };
@@ -333,7 +335,7 @@ impl<L> Decision<L> {
         self.reason
     }
 
-    /// Where it came from.
+    /// The source of the decision.
     pub const fn source(&self) -> DecisionSource {
         self.source
     }
@@ -354,8 +356,7 @@ impl<L> Decision<L> {
         self.may_have_run
     }
 
-    /// The limit that binds: on a denial the one with the longest wait, else the one with the fewest tokens
-    /// left.
+    /// The limit that binds: on a denial the one with the longest wait, otherwise the one with the fewest tokens left.
     #[inline]
     pub fn binding(&self) -> &LimitStatus<L> {
         match self.limits.only() {
@@ -369,14 +370,14 @@ impl<L> Decision<L> {
         self.binding as usize
     }
 
-    /// Each limit of the chain, in the order asked.
+    /// Each limit of the chain, in the order of the charges.
     pub fn limits(&self) -> &[LimitStatus<L>] {
         &self.limits
     }
 }
 
 impl<L: Borrow<NamedLimit>> Decision<L> {
-    /// When it was decided: by the clock of the store, or of this machine if the store failed.
+    /// The time of the decision, by the clock of the store, or of this machine if the store failed.
     #[inline]
     pub fn at(&self) -> Micros {
         self.binding().at()
@@ -392,8 +393,8 @@ impl<L: Borrow<NamedLimit>> Decision<L> {
         limited.then(|| self.binding().name())
     }
 
-    /// Whole tokens left under the binding limit.
-    pub fn remaining(&self) -> u64 {
+    /// The amount left under the binding limit, rounded down to its [quantum](crate::Unit::quantum).
+    pub fn remaining(&self) -> Amount {
         self.binding().remaining()
     }
 
@@ -418,7 +419,7 @@ fn binding(limits: &[LimitStatus], allowed: bool) -> u32 {
     if allowed {
         first_of(indexed.min_by_key(|(_, status)| status.remaining()))
     } else {
-        // `max_by_key` keeps the last of equals; reversed, the first limit of the chain is the one named.
+        // `max_by_key` returns the last of equals, which in reverse order is the first limit of the chain.
         first_of(indexed.rev().max_by_key(|(_, status)| status.retry_after()))
     }
 }

@@ -1,133 +1,73 @@
-//! The windows of a quota: so many tokens in each, whenever they are spent.
+//! The shape of a quota: all tokens come back when the next window starts.
 
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::Duration;
+use super::{Limit, LimitError, QuotaWindows, Shape};
+use crate::{Amount, Unit};
 
-use crate::Micros;
-
-/// The moments from `start` until just before `end`.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Window {
-    /// The first moment of the window.
-    pub start: Micros,
-    /// The first moment after the window, which is the start of the next one.
-    pub end: Micros,
+/// As many tokens as the capacity in each window. Optionally a debt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quota {
+    windows: QuotaWindows,
+    debt: Amount,
 }
 
-impl Window {
-    /// True from `start` until just before `end`.
-    pub const fn contains(&self, moment: Micros) -> bool {
-        self.start.get() <= moment.get() && moment.get() < self.end.get()
-    }
-
-    /// Microseconds from start to end. Windows of one calendar differ in length.
-    pub const fn length_us(&self) -> u64 {
-        self.end.since_us(self.start)
-    }
-}
-
-/// Windows that tile time: every moment is in exactly one, and each ends where the next one starts.
-///
-/// `spile-calendar` has those of the calendar. Their text reads behind `per`: `month in Europe/Berlin`.
-pub trait Windows: fmt::Debug + fmt::Display + Send + Sync {
-    /// The window that holds `now`.
-    fn window_at(&self, now: Micros) -> Window;
-
-    /// How long windows are as a rule: 30 days for a month.
-    fn period(&self) -> Duration;
-
-    /// No window is longer than this.
-    fn longest(&self) -> Duration;
-}
-
-/// The windows of a quota, as every limit that has them refers to them. Two are equal if they are the same.
-#[derive(Clone, Copy)]
-pub struct QuotaWindows(&'static CachedWindows);
-
-struct CachedWindows {
-    windows: Box<dyn Windows>,
-    /// Odd while the window is being written.
-    version: AtomicU64,
-    start: AtomicU64,
-    end: AtomicU64,
-}
-
-impl QuotaWindows {
-    /// These windows. They stay in memory for as long as the process runs: make them once, and not for each limit.
-    pub fn new(windows: impl Windows + 'static) -> Self {
-        let [version, start, end] = [0; 3].map(AtomicU64::new);
-        Self(Box::leak(Box::new(CachedWindows { windows: Box::new(windows), version, start, end })))
-    }
-
-    /// The window that holds `now`.
+impl Quota {
+    /// The windows.
     #[inline]
-    pub fn window_at(self, now: Micros) -> Window {
-        match self.0.cached() {
-            Some(window) if window.contains(now) => window,
-            _ => self.0.found(now),
+    pub const fn windows(&self) -> QuotaWindows {
+        self.windows
+    }
+
+    pub(super) const fn debt(&self) -> Amount {
+        self.debt
+    }
+
+    pub(super) const fn with_debt(self, debt: Amount) -> Self {
+        Self { debt, ..self }
+    }
+}
+
+/// A builder of a quota. [`build`](Self::build) checks the bounds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[must_use = "call build(), or give it to a Plan"]
+pub struct QuotaBuilder {
+    capacity: Amount,
+    windows: QuotaWindows,
+    unit: Unit,
+    pub(super) debt: Option<Amount>,
+}
+
+impl QuotaBuilder {
+    pub(super) fn new(capacity: Amount, windows: QuotaWindows) -> Self {
+        Self { capacity, windows, unit: Unit::default(), debt: None }
+    }
+
+    /// Sets the unit.
+    pub fn unit(self, unit: Unit) -> Self {
+        Self { unit, ..self }
+    }
+
+    /// Lets late charges take up to `tokens` beyond what is left: 0 to [`Limit::MAX_TOKENS`], by default the capacity. The next
+    /// window starts without that debt.
+    pub fn debt(self, tokens: impl Into<Amount>) -> Self {
+        Self { debt: Some(tokens.into()), ..self }
+    }
+
+    /// Builds the limit if it is within the bounds.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        let Self { windows, unit, .. } = self;
+        let capacity = Limit::bounded(self.capacity, unit)?;
+        let debt = self.debt.unwrap_or(capacity);
+        if !(Amount::ZERO <= debt && debt <= Limit::MAX_AMOUNT) {
+            return Err(LimitError::Debt(debt));
         }
-    }
-
-    /// How long windows are as a rule.
-    pub fn period(self) -> Duration {
-        self.0.windows.period()
-    }
-
-    /// No window is longer than this.
-    pub fn longest(self) -> Duration {
-        self.0.windows.longest()
+        Ok(Limit { capacity, unit, shape: Shape::Quota(Quota { windows, debt }) })
     }
 }
 
-impl CachedWindows {
-    /// The window that was last found. `None` if another thread is writing one.
-    #[inline]
-    fn cached(&self) -> Option<Window> {
-        let version = self.version.load(Ordering::Acquire);
-        let [start, end] = [&self.start, &self.end].map(|field| Micros::new(field.load(Ordering::Relaxed)));
-        // Orders the loads above before the one below: if the version is still the same, they belong together.
-        fence(Ordering::Acquire);
-        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
-        is_whole.then_some(Window { start, end })
-    }
+impl TryFrom<QuotaBuilder> for Limit {
+    type Error = LimitError;
 
-    #[cold]
-    fn found(&self, now: Micros) -> Window {
-        let window = self.windows.window_at(now);
-        let version = self.version.load(Ordering::Relaxed);
-        let locks = version.is_multiple_of(2)
-            && self
-                .version
-                .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
-        if locks {
-            // Orders the store of the odd version before the stores below.
-            fence(Ordering::Release);
-            self.start.store(window.start.get(), Ordering::Relaxed);
-            self.end.store(window.end.get(), Ordering::Relaxed);
-            self.version.store(version + 2, Ordering::Release);
-        }
-        window
-    }
-}
-
-impl PartialEq for QuotaWindows {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.0, other.0)
-    }
-}
-
-impl Eq for QuotaWindows {}
-
-impl fmt::Debug for QuotaWindows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0.windows, f)
-    }
-}
-
-impl fmt::Display for QuotaWindows {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0.windows, f)
+    fn try_from(builder: QuotaBuilder) -> Result<Self, LimitError> {
+        builder.build()
     }
 }

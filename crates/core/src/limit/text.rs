@@ -1,9 +1,9 @@
-//! Limits as people write them: `100/min`, or with a burst of its own `10, 1/s`.
+//! Limits as text: `100/min`, or with another burst `10, 1/s`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::{Limit, LimitBuilder, LimitError};
+use crate::{Amount, Limit, LimitError, RateBuilder};
 
 impl FromStr for Limit {
     type Err = LimitTextError;
@@ -12,18 +12,27 @@ impl FromStr for Limit {
     /// their long forms, `ms`, `us`) with an optional count: `5/10s`.
     fn from_str(text: &str) -> Result<Self, LimitTextError> {
         let (capacity, refill) = match text.split_once(',') {
-            Some((capacity, refill)) => (Some(whole(capacity, text)?), refill),
+            Some((capacity, refill)) => (Some(amount(capacity, text)?), refill),
             None => (None, text),
         };
-        let builder = refill_from(refill, text)?;
+        let builder = rate(refill, text)?;
         let builder = capacity.map_or(builder, |tokens| builder.burst(tokens));
         builder.build().map_err(|why| LimitTextError::OutOfBounds { text: text.to_owned(), why })
     }
 }
 
-fn refill_from(refill: &str, text: &str) -> Result<LimitBuilder, LimitTextError> {
+impl FromStr for RateBuilder {
+    type Err = LimitTextError;
+
+    /// Reads `REFILL/PERIOD`, as in `1/s` or `5/10s`. [`build`](RateBuilder::build) checks the numbers.
+    fn from_str(text: &str) -> Result<Self, LimitTextError> {
+        rate(text, text)
+    }
+}
+
+fn rate(refill: &str, text: &str) -> Result<RateBuilder, LimitTextError> {
     let (tokens, period) = refill.split_once('/').ok_or_else(|| unreadable(text))?;
-    Ok(Limit::per(whole(tokens, text)?, period_from(period.trim()).ok_or_else(|| unreadable(text))?))
+    Ok(Limit::per(amount(tokens, text)?, period_from(period.trim()).ok_or_else(|| unreadable(text))?))
 }
 
 fn period_from(period: &str) -> Option<Duration> {
@@ -42,13 +51,8 @@ fn period_from(period: &str) -> Option<Duration> {
     count.checked_mul(unit_us).map(Duration::from_micros)
 }
 
-fn whole(number: &str, text: &str) -> Result<u64, LimitTextError> {
-    let number = number.trim();
-    // `u64::from_str` accepts a leading plus, which is a typing mistake in a limit.
-    if number.starts_with('+') {
-        return Err(unreadable(text));
-    }
-    number.parse().map_err(|_| unreadable(text))
+fn amount(number: &str, text: &str) -> Result<Amount, LimitTextError> {
+    number.trim().parse().map_err(|_| unreadable(text))
 }
 
 fn unreadable(text: &str) -> LimitTextError {
@@ -65,7 +69,7 @@ pub enum LimitTextError {
     /// The text has the form of a limit, but its numbers are out of bounds.
     #[error("`{text}` is out of bounds: {why}")]
     OutOfBounds {
-        /// What was written.
+        /// The text.
         text: String,
         /// The bound that it breaks.
         why: LimitError,

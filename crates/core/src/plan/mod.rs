@@ -11,7 +11,7 @@ pub use self::name::{LimitName, NameError, PlanName};
 pub use self::registry::{InMemoryPlans, PlanRegistry};
 use crate::{Charges, Limit, LimitError, OneOrMany};
 
-/// A limit and the name that headers, metrics and stores know it by.
+/// A limit and its name in headers, metrics and stores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedLimit {
     name: LimitName,
@@ -20,10 +20,13 @@ pub struct NamedLimit {
 }
 
 impl NamedLimit {
-    /// The limit with this name.
+    /// The bits of a [tag](Self::tag) that hold the [code of the shape](crate::Shape::code).
+    pub const SHAPE_BITS: u64 = 3;
+
+    /// Names a limit.
     pub fn new(name: LimitName, limit: Limit) -> Self {
-        let tag = FixedState::default().hash_one(name.as_str());
-        Self { name, limit, tag }
+        let hash = FixedState::default().hash_one(name.as_str());
+        Self { name, limit, tag: hash & !Self::SHAPE_BITS | limit.shape().code() }
     }
 
     /// The full name: `free`, `gold/burst`.
@@ -37,13 +40,13 @@ impl NamedLimit {
         name.split_once('/').map_or(name, |(_, own)| own)
     }
 
-    /// The capacity and the refill.
+    /// The limit itself.
     pub const fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// A hash of the name alone, the same in every process of this build: stores that look buckets up by hash
-    /// need not hash the name on every decision, and find the buckets that an earlier process saved.
+    /// A hash of the name, with the code of the shape in its lowest bits. It is the same in every process of this build, so stores
+    /// that look up buckets by hash need not hash the name on every decision, and find the buckets that an earlier process saved.
     pub const fn tag(&self) -> u64 {
         self.tag
     }
@@ -67,12 +70,12 @@ impl NamedLimit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     name: PlanName,
-    /// One limit is held in place: most plans have one, and cloning it then touches no shared counter.
+    /// A single limit is stored in place: most plans have one, and cloning it then touches no shared counter.
     limits: OneOrMany<NamedLimit>,
 }
 
 impl Plan {
-    /// A plan of one limit. The limit has the name of the plan.
+    /// A plan of one limit, which has the name of the plan.
     pub fn new(
         name: &str,
         limit: impl TryInto<Limit, Error = impl Into<LimitError>>,
@@ -83,7 +86,7 @@ impl Plan {
         Ok(Self { name, limits })
     }
 
-    /// A plan of several limits, each with a name of its own. All of them are charged, or none is.
+    /// A plan of several limits with different names. All of them are charged, or none is.
     pub fn chain<'n, L, E>(
         name: &str,
         limits: impl IntoIterator<Item = (&'n str, L)>,
@@ -113,7 +116,7 @@ impl Plan {
         &self.name
     }
 
-    /// The same plan with another limit under this name, or `None` if it has no limit of that name.
+    /// Replaces the limit of this name. `None` if the plan has no such limit.
     #[must_use]
     pub fn with_limit(mut self, own_name: &str, limit: Limit) -> Option<Self> {
         let place = self.limits.iter_mut().find(|limit| limit.own_name() == own_name)?;
@@ -142,7 +145,7 @@ where
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The plan or one of its limits has a name that is not safe everywhere.
+    /// The name of the plan or of one of its limits is not safe everywhere.
     #[error(transparent)]
     Name(#[from] NameError),
     /// One of its limits is out of bounds.
@@ -156,15 +159,15 @@ pub enum PlanError {
     /// Two limits of the plan share a name, and would share a bucket.
     #[error("limit {limit} is named twice")]
     Duplicate {
-        /// The name that is used twice.
+        /// The duplicate name.
         limit: LimitName,
     },
-    /// The plan has no limit, or more than a chain takes.
+    /// The plan has no limit, or more limits than a chain takes.
     #[error("plan {plan} has {count} limits; a plan takes 1 to {max}", max = Charges::MAX)]
     Count {
         /// The plan.
         plan: PlanName,
-        /// How many it has.
+        /// The number of its limits.
         count: usize,
     },
 }

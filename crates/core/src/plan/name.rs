@@ -11,7 +11,7 @@ use crate::short_text::ShortText;
 /// The longest name of a plan, or of a limit within its plan, in bytes.
 const MAX_BYTES: usize = 64;
 
-/// Precedes the name of a limit whose rule is in shadow mode. No part of a name has a colon.
+/// Precedes the name of a limit in shadow mode. No part of a configured name has a colon.
 const SHADOW: &str = "shadow:";
 
 /// The name of a plan: `free`, `gold`.
@@ -23,7 +23,7 @@ pub struct PlanName(ShortText);
 pub struct LimitName(ShortText);
 
 impl PlanName {
-    /// The name, if it is made of letters, digits, `.`, `_` and `-`.
+    /// The name, if it consists of letters, digits, `.`, `_` and `-`.
     pub fn new(name: &str) -> Result<Self, NameError> {
         part(name).map(|name| Self(ShortText::new(name)))
     }
@@ -35,7 +35,7 @@ impl PlanName {
 }
 
 impl LimitName {
-    /// The name, if each part around an optional `/` is made of letters, digits, `.`, `_` and `-`.
+    /// The name, if each part around an optional `/` consists of letters, digits, `.`, `_` and `-`.
     pub fn new(name: &str) -> Result<Self, NameError> {
         match name.split_once('/') {
             Some((plan, limit)) => part(plan).and(part(limit))?,
@@ -66,7 +66,7 @@ impl LimitName {
         Self(ShortText::new(self.unshadowed()))
     }
 
-    /// The name as the configuration spells it, also of a limit in shadow mode.
+    /// The name as the configuration spells it, without the prefix of shadow mode.
     pub fn unshadowed(&self) -> &str {
         self.as_str().strip_prefix(SHADOW).unwrap_or(self.as_str())
     }

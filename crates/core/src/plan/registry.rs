@@ -1,4 +1,4 @@
-//! Where plans are looked up by name.
+//! Plans by name.
 
 use std::cell::{Ref, RefCell};
 use std::fmt;
@@ -11,24 +11,24 @@ use thread_local::ThreadLocal;
 
 use super::{Plan, PlanName};
 
-/// Looks plans up by name. It is asked on every decision, so it must answer from memory.
+/// Looks up plans by name. Called on every decision, so it must answer from memory.
 pub trait PlanRegistry: Send + Sync {
-    /// The plan of that name. `None` if there is none.
+    /// Returns the plan of that name.
     fn plan(&self, name: &str) -> Option<Plan>;
 
-    /// The names of all plans, for messages. Empty if the registry cannot tell.
+    /// The names of all plans, for messages. Empty if the registry does not know them.
     fn names(&self) -> Vec<PlanName> {
         Vec::new()
     }
 
-    /// Calls `visit` with the plan of that name, and returns whether there is one. A registry that can show a plan in
-    /// place saves each decision a copy.
+    /// Calls `visit` with the plan of that name, and returns whether there is one. A registry that can show a plan in place saves
+    /// every decision a copy.
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
         self.plan(name).inspect(visit).is_some()
     }
 
-    /// The plan of that name in place, if this thread has it at hand. `None` says nothing: [`visit`](Self::visit) tells whether
-    /// there is one. A registry that lends plans lets a decision be made without a copy of any part of the plan.
+    /// Lends the plan of that name if this thread has cached it. `None` does not mean that there is no such plan:
+    /// [`visit`](Self::visit) decides that. A registry that lends plans allows decisions without a copy of any part of the plan.
     fn lend(&self, _name: &str) -> Option<Ref<'_, Plan>> {
         None
     }
@@ -59,29 +59,29 @@ impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
 #[derive(Default)]
 pub struct InMemoryPlans {
     plans: ArcSwap<PlanTable>,
-    /// How often the plans were replaced.
+    /// Incremented whenever plans are replaced.
     version: AtomicU64,
     seen: ThreadLocal<RefCell<ThreadCache>>,
 }
 
-/// The plans in a list, and the position of each by its name.
+/// The plans, and their positions by name.
 #[derive(Clone, Default)]
 struct PlanTable {
-    /// The name is beside each plan as a plain string, because it is compared on every decision.
+    /// Each name is stored beside its plan as a plain string, because it is compared on every decision.
     plans: Vec<(Box<str>, Plan)>,
     places: HashMap<Box<str>, usize>,
 }
 
-/// One thread's cached copy of the plans: threads that only read share no memory that is written to.
+/// A thread's cached copy of the plans, so that threads which only read share no memory that is written to.
 struct ThreadCache {
     version: u64,
     plans: Arc<PlanTable>,
-    /// The position of the plan that was asked for last. The next decision is mostly about the same one.
+    /// The position of the plan that was found last, which the next decision usually needs again.
     last: usize,
 }
 
 impl InMemoryPlans {
-    /// A registry of these plans. Of two plans with one name, the later is kept.
+    /// A registry of these plans. Of two plans with the same name, it keeps the later one.
     pub fn new(plans: impl IntoIterator<Item = Plan>) -> Self {
         Self { plans: ArcSwap::from_pointee(plans.into_iter().collect()), ..Self::default() }
     }
@@ -134,7 +134,7 @@ impl PlanRegistry for InMemoryPlans {
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
         match self.seen().try_borrow_mut() {
             Ok(mut seen) => seen.find(self, name).map(visit).is_some(),
-            // The visitor of one plan looks up another: the cache is in use.
+            // The visitor of one plan looks up another, while the cache is borrowed.
             Err(_) => self.plan(name).as_ref().map(visit).is_some(),
         }
     }

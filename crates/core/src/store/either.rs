@@ -1,8 +1,13 @@
 //! One of two stores, chosen at run time.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
 use crate::{
-    ChargeOutcome, Charges, Cost, HeldPermit, Key, NamedLimit, Outcome, PartialOutcome, PermitId, PermitStep,
-    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Spent, Store, StoreError,
+    Answer, Charges, Cost, HeldPermit, Inspect, Kept, Key, NamedLimit, Operation, Reply, Spent, Store,
+    StoreError,
 };
 
 /// One of two stores, chosen at run time: one in this process, or one that several processes share.
@@ -16,83 +21,74 @@ pub enum EitherStore<E, S> {
     Shared(S),
 }
 
-/// Calls a method of whichever store it is.
-macro_rules! either {
-    ($either:expr, $store:ident => $call:expr) => {
-        match $either {
-            EitherStore::Embedded($store) => $call,
-            EitherStore::Shared($store) => $call,
+pin_project! {
+    /// One of two futures. An `async` block would hold each of them twice.
+    #[project = EitherProjection]
+    enum EitherFuture<E, S> {
+        Embedded { #[pin] future: E },
+        Shared { #[pin] future: S },
+    }
+}
+
+impl<E: Future, S: Future<Output = E::Output>> Future for EitherFuture<E, S> {
+    type Output = E::Output;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<E::Output> {
+        match self.project() {
+            EitherProjection::Embedded { future } => future.poll(cx),
+            EitherProjection::Shared { future } => future.poll(cx),
         }
-    };
+    }
 }
 
 impl<E: Store, S: Store> Store for EitherStore<E, S> {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        either!(self, store => store.spend(charges).await)
+    #[inline]
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        match self {
+            Self::Embedded(store) => match store.call(operation, charges) {
+                Answer::Now(reply) => Answer::Now(reply),
+                Answer::Later(future) => Answer::Later(EitherFuture::Embedded { future }),
+            },
+            Self::Shared(store) => match store.call(operation, charges) {
+                Answer::Now(reply) => Answer::Now(reply),
+                Answer::Later(future) => Answer::Later(EitherFuture::Shared { future }),
+            },
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        match self {
+            Self::Embedded(store) => store.is_shared(),
+            Self::Shared(store) => store.is_shared(),
+        }
     }
 
     #[inline]
-    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
-        either!(self, store => store.try_spend(charges))
+    fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
+        match self {
+            Self::Embedded(store) => store.spend_one(key, limit, cost),
+            Self::Shared(store) => store.spend_one(key, limit, cost),
+        }
     }
+}
 
-    #[inline]
-    fn try_spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
-        either!(self, store => store.try_spend_one(key, limit, cost))
-    }
-
-    #[inline]
-    fn answers_at_once(&self) -> bool {
-        either!(self, store => store.answers_at_once())
-    }
-
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        either!(self, store => store.peek(charges).await)
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        either!(self, store => store.spend_up_to(charges).await)
-    }
-
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        either!(self, store => store.charge(charges).await)
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        either!(self, store => store.refund(charges).await)
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        either!(self, store => store.refund_once(charges, id).await)
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        either!(self, store => store.settle(charges, marker, actual).await)
-    }
-
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        either!(self, store => store.permit(charges, id, step).await)
-    }
-
+impl<E: Inspect, S: Inspect> Inspect for EitherStore<E, S> {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        either!(self, store => store.holders(charges).await)
+        match self {
+            Self::Embedded(store) => store.holders(charges).await,
+            Self::Shared(store) => store.holders(charges).await,
+        }
     }
 
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        either!(self, store => store.reset(charges).await)
+    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
+        match self {
+            Self::Embedded(store) => store.kept(charges).await,
+            Self::Shared(store) => store.kept(charges).await,
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use http::Response;
 use http::request::Parts;
 use http_body_util::Either;
-use spile_core::Store;
+use spile_core::{Amount, Store};
 use spile_listener::{ClientBody, ConnectionPlace};
 use spile_observe::trace::{SpanKind, span};
 use tokio::runtime::Handle;
@@ -139,7 +139,7 @@ impl<S: Store + 'static> Drop for PricedExchange<S> {
         if !self.request.sent.may_have_run() {
             drop(running);
             runtime.spawn(async move {
-                settlement.settle(AnswerPrice::Exactly(0)).await;
+                settlement.settle(AnswerPrice::Exactly(Amount::ZERO)).await;
                 drop(open);
             });
             return;

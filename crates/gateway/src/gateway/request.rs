@@ -13,7 +13,7 @@ use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::{Either, Full};
-use spile_core::{Micros, Store};
+use spile_core::{Amount, Micros, Store};
 use spile_listener::{ClientBody, ConnectionPlace, Deadline, RequestOrigin, is_only_chunked};
 use spile_observe::trace::{SpanKind, Tracer, note, note_method};
 use spile_policy::{Credential, Facts, PolicyRefusal};
@@ -379,7 +379,7 @@ impl<S: Store + 'static> Worker<S> {
         answer: UpstreamResponse,
         upgrade: UpgradeRequest,
         decision: Option<&RateDecision>,
-        in_header: Option<u64>,
+        in_header: Option<Amount>,
     ) -> Result<Response<ResponseBody>, GatewayRefusal> {
         let (head, upstream, in_flight) = answer.into_upgraded();
         let upstream = upstream.ok_or(GatewayRefusal::BadAnswer)?;
@@ -397,7 +397,7 @@ impl<S: Store + 'static> Worker<S> {
             }
             drop((in_flight, permits));
             if let Some((((costs, price), mut decision), gateway)) = priced {
-                let by_size = price.tokens(passed.load(Ordering::Relaxed));
+                let by_size = price.cost_of(passed.load(Ordering::Relaxed));
                 gateway.settle_tunnel(&costs, &mut decision, in_header, by_size).await;
             }
         });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
-use spile_core::Store;
+use spile_core::{Amount, Store};
 use spile_tower::cost::{AnswerUsage, CostMeter, CostSource, ReportedCost};
 
 use super::GatewayState;
@@ -14,7 +14,7 @@ use crate::limit::{AnswerCosts, AnswerPrice, Detachment, RateDecision};
 pub(super) struct AnswerHead<'a> {
     pub(super) source: &'a CostSource,
     /// The cost in the header.
-    pub(super) in_header: Option<u64>,
+    pub(super) in_header: Option<Amount>,
     pub(super) status: StatusCode,
     pub(super) headers: &'a HeaderMap,
 }
@@ -75,10 +75,10 @@ impl<S: Store + 'static> GatewayState<S> {
         &self,
         costs: &AnswerCosts,
         decision: &mut RateDecision,
-        in_header: Option<u64>,
-        by_size: u64,
+        in_header: Option<Amount>,
+        by_size: Amount,
     ) {
-        let tokens = by_size.max(in_header.unwrap_or(0));
+        let tokens = by_size.max(in_header.unwrap_or_default());
         let settled = self.limits.settle(decision, AnswerPrice::AtLeast(tokens)).await;
         self.count(
             costs,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 use metrics::{Counter, counter};
-use spile_core::Micros;
+use spile_core::{Amount, Micros};
 use spile_tower::cost::{AnswerUsage, ErrorCost, ReportedCost, UnreadCost};
 
 use super::rate::AnswerPrice;
@@ -55,7 +55,7 @@ impl AnswerCosts {
 
     /// The price of an answer. A cost that can be read is the price, also of an error.
     pub(crate) fn price(&self, status: StatusCode, usage: AnswerUsage) -> AnswerPrice {
-        let by_size = self.unread_cost.tokens(usage.bytes);
+        let by_size = self.unread_cost.cost_of(usage.bytes);
         match usage.reported {
             // A part of a document does not report what the whole of it cost.
             ReportedCost::Exact(tokens) if status != StatusCode::PARTIAL_CONTENT => {
@@ -76,13 +76,13 @@ impl AnswerCosts {
 
     /// The price of a request that got no answer. If an upstream may have run it, it is that of an answer that could not be read.
     pub(crate) fn price_without_answer(&self, may_have_run: bool) -> AnswerPrice {
-        if may_have_run { AnswerPrice::AtLeast(self.unread_cost.tokens(0)) } else { self.error_price() }
+        if may_have_run { AnswerPrice::AtLeast(self.unread_cost.cost_of(0)) } else { self.error_price() }
     }
 
     const fn error_price(&self) -> AnswerPrice {
         match self.error_cost {
-            ErrorCost::None => AnswerPrice::Exactly(0),
-            ErrorCost::Estimate => AnswerPrice::AtLeast(0),
+            ErrorCost::None => AnswerPrice::Exactly(Amount::ZERO),
+            ErrorCost::Estimate => AnswerPrice::AtLeast(Amount::ZERO),
             _ => AnswerPrice::Rules,
         }
     }

@@ -14,7 +14,7 @@ use crate::gateway::metrics::QueueGauges;
 /// How many requests of a route each upstream has in flight, and how many wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub struct Concurrency {
+pub struct RouteConcurrency {
     /// Requests in flight at one upstream. Default 100.
     pub per_upstream: usize,
     /// Requests in flight of one tenant, principal or address. `None`, the default, is half of `per_upstream`, rounded
@@ -26,14 +26,14 @@ pub struct Concurrency {
     pub wait: Duration,
 }
 
-impl Concurrency {
+impl RouteConcurrency {
     /// The number of permits that one caller may hold at an upstream.
     pub fn places_per_caller(&self) -> usize {
         self.per_caller.unwrap_or_else(|| self.per_upstream.div_ceil(2)).max(1)
     }
 }
 
-impl Default for Concurrency {
+impl Default for RouteConcurrency {
     fn default() -> Self {
         Self { per_upstream: 100, per_caller: None, queue: 1_000, wait: Duration::from_secs(5) }
     }
@@ -43,7 +43,7 @@ impl Default for Concurrency {
 /// single one by one turn only. No caller holds more than its share of permits.
 #[derive(Debug)]
 pub(crate) struct FairQueue {
-    settings: Concurrency,
+    settings: RouteConcurrency,
     state: Mutex<FairQueueState>,
     gauges: QueueGauges,
 }
@@ -160,7 +160,7 @@ impl Drop for QueuedRequest<'_> {
 }
 
 impl FairQueue {
-    pub(crate) fn new(settings: Concurrency, gauges: QueueGauges) -> Self {
+    pub(crate) fn new(settings: RouteConcurrency, gauges: QueueGauges) -> Self {
         let state = FairQueueState { free: settings.per_upstream.max(1), ..FairQueueState::default() };
         Self { settings, state: Mutex::new(state), gauges }
     }
@@ -310,8 +310,12 @@ mod tests {
     use super::*;
 
     fn queue(per_upstream: usize, queue: usize) -> Arc<FairQueue> {
-        let settings =
-            Concurrency { per_upstream, queue, per_caller: Some(per_upstream), ..Concurrency::default() };
+        let settings = RouteConcurrency {
+            per_upstream,
+            queue,
+            per_caller: Some(per_upstream),
+            ..RouteConcurrency::default()
+        };
         Arc::new(FairQueue::new(settings, QueueGauges::noop()))
     }
 
@@ -462,7 +466,8 @@ mod tests {
         for (per_upstream, per_caller, most) in
             [(5, None, 3), (100, None, 50), (1, None, 1), (2, None, 1), (5, Some(5), 5), (5, Some(1), 1)]
         {
-            let settings = Concurrency { per_upstream, per_caller, queue: 0, ..Concurrency::default() };
+            let settings =
+                RouteConcurrency { per_upstream, per_caller, queue: 0, ..RouteConcurrency::default() };
             let queue = Arc::new(FairQueue::new(settings, QueueGauges::noop()));
             let mut held = Vec::new();
             while let Ok(place) = acquire(&queue, "greedy").await {
@@ -475,7 +480,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_at_its_cap_waits_for_a_place_of_its_own_and_delays_no_other() {
-        let settings = Concurrency { per_upstream: 2, ..Concurrency::default() };
+        let settings = RouteConcurrency { per_upstream: 2, ..RouteConcurrency::default() };
         let queue = Arc::new(FairQueue::new(settings, QueueGauges::noop()));
         let first = acquire(&queue, "greedy").await.unwrap();
         let own = Arc::clone(&queue);

@@ -10,7 +10,7 @@ mod rate;
 
 pub use adaptive::Adaptive;
 pub use detached::DetachedBounds;
-pub use fair_queue::Concurrency;
+pub use fair_queue::RouteConcurrency;
 
 pub(crate) use adaptive::AdaptiveLimit;
 pub(crate) use answer_costs::AnswerCosts;

@@ -11,7 +11,7 @@ use futures_util::future::{Either, join_all};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use parking_lot::Mutex;
-use spile_core::{Clock, Decision, Micros, Reason, Store, StoreError};
+use spile_core::{Amount, Clock, Decision, Micros, Reason, Store, StoreError};
 use spile_limiter::{Acquired, Ask, Permit, RateLimiter, Settled};
 use spile_observe::trace::{self, SpanKind, Tracer};
 use spile_policy::{BucketCharge, Chain, Owed};
@@ -45,17 +45,17 @@ pub(crate) struct RateDecision {
 /// What a request costs in the end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AnswerPrice {
-    /// This many tokens.
-    Exactly(u64),
-    /// This many tokens, or as many as were charged before if that is more.
-    AtLeast(u64),
+    /// This amount.
+    Exactly(Amount),
+    /// This amount, or the amount charged before if that is more.
+    AtLeast(Amount),
     /// The cost that each rule sets.
     Rules,
 }
 
 impl AnswerPrice {
     /// The cost in one bucket.
-    fn in_bucket(self, bucket: &BucketCharge) -> u64 {
+    fn in_bucket(self, bucket: &BucketCharge) -> Amount {
         match self {
             Self::Exactly(tokens) => tokens,
             Self::AtLeast(tokens) => tokens.max(bucket.cost()),
@@ -85,7 +85,7 @@ impl<S: Store + 'static> RateLimits<S> {
             return Either::Right(self.allow_each(enforced, shadow, id).boxed());
         }
         let Some(chain) = enforced else { return Either::Left(ready(None)) };
-        if self.limiter.answers_at_once()
+        if !self.limiter.store().is_shared()
             && chain.first_permit().is_none()
             && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
         {

@@ -4,7 +4,7 @@ use spile_policy::{HostError, HostPattern, PathPattern, PatternError};
 use spile_tower::cost::{BytesPerToken, CostSource, ErrorCost, Estimate, UnreadCost};
 
 use crate::auth::Caller;
-use crate::limit::{Adaptive, Concurrency};
+use crate::limit::{Adaptive, RouteConcurrency};
 use crate::refusal::GatewayRefusal;
 use crate::refusal::RefusalPages;
 use crate::route::rewrite::{PathRewrite, RewriteError, check_prefix};
@@ -49,7 +49,7 @@ pub struct Route {
     pub(crate) error_cost: ErrorCost,
     pub(crate) upgrade_cost: Option<BytesPerToken>,
     pub(crate) adaptive: Option<Adaptive>,
-    pub(crate) concurrency: Option<Concurrency>,
+    pub(crate) concurrency: Option<RouteConcurrency>,
 }
 
 impl Route {
@@ -227,7 +227,7 @@ impl Route {
     }
 
     /// Caps the requests in flight at each upstream. Callers take turns in the queue.
-    pub const fn concurrency(mut self, settings: Concurrency) -> Self {
+    pub const fn concurrency(mut self, settings: RouteConcurrency) -> Self {
         self.concurrency = Some(settings);
         self
     }

@@ -8,14 +8,14 @@ use metrics::gauge;
 use super::address::Upstream;
 use super::health::UpstreamHealth;
 use crate::gateway::metrics::QueueGauges;
-use crate::limit::{Concurrency, FairQueue, UpstreamPermit};
+use crate::limit::{FairQueue, RouteConcurrency, UpstreamPermit};
 
 /// An upstream of a route: its health and the requests in flight, as all workers see them.
 #[derive(Debug)]
 pub(crate) struct UpstreamEndpoint {
     pub(crate) upstream: Upstream,
     pub(crate) health: UpstreamHealth,
-    concurrency: Option<Concurrency>,
+    concurrency: Option<RouteConcurrency>,
     in_flight: AtomicUsize,
     queue: Option<Arc<FairQueue>>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct InFlightRequest {
 }
 
 impl UpstreamEndpoint {
-    pub(crate) fn new(upstream: Upstream, route: &str, concurrency: Option<Concurrency>) -> Self {
+    pub(crate) fn new(upstream: Upstream, route: &str, concurrency: Option<RouteConcurrency>) -> Self {
         let labels = [("route", route.to_owned()), ("upstream", upstream.label())];
         let health = UpstreamHealth::new(gauge!("gateway_upstream_up", &labels), route, &upstream.label());
         let queue = concurrency.map(|settings| Arc::new(FairQueue::new(settings, QueueGauges::new(&labels))));
@@ -36,7 +36,7 @@ impl UpstreamEndpoint {
     }
 
     /// Whether it is for this upstream, with the same cap.
-    pub(crate) fn matches(&self, upstream: &Upstream, concurrency: Option<Concurrency>) -> bool {
+    pub(crate) fn matches(&self, upstream: &Upstream, concurrency: Option<RouteConcurrency>) -> bool {
         self.upstream == *upstream && self.concurrency == concurrency
     }
 

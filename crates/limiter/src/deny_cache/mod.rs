@@ -185,7 +185,8 @@ impl DenyCache {
 
 /// True if time cannot have brought the bucket as much as the cost.
 fn denies(note: &BucketNote, charge: &Charge<'_>, now: Micros) -> bool {
-    !charge.cost().is_covered_by(note.at_most(charge.limit().limit(), now))
+    let limit = charge.limit().limit();
+    !limit.is_covered(charge.cost(), note.at_most(limit, now))
 }
 
 /// The slots that a bucket may be in.

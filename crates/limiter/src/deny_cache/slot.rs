@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use spile_core::{Bucket, MicroTokens, Micros};
+use spile_core::{Amount, Bucket, Micros};
 
 use crate::bucket_hash::BucketHash;
 use crate::bucket_note::BucketNote;
@@ -14,8 +14,8 @@ pub(super) struct NoteSlot {
     version: AtomicU64,
     /// Zero if the slot is free.
     hash: AtomicU64,
-    held: AtomicU64,
-    written_at: AtomicU64,
+    amount: AtomicU64,
+    moment: AtomicU64,
     store_heard: AtomicU64,
     sent: AtomicU64,
     heard: AtomicU64,
@@ -37,11 +37,11 @@ impl NoteSlot {
     }
 
     fn note(&self) -> BucketNote {
-        let [held, written_at, store_heard, sent, heard] =
-            [&self.held, &self.written_at, &self.store_heard, &self.sent, &self.heard]
+        let [amount, moment, store_heard, sent, heard] =
+            [&self.amount, &self.moment, &self.store_heard, &self.sent, &self.heard]
                 .map(|field| field.load(Ordering::Relaxed));
         BucketNote {
-            bucket: Bucket::new(MicroTokens::new(held.cast_signed()), Micros::new(written_at)),
+            bucket: Bucket::new(Amount::from_micro(amount.cast_signed()), Micros::new(moment)),
             store_heard: Micros::new(store_heard),
             sent: Micros::new(sent),
             heard: Micros::new(heard),
@@ -56,8 +56,8 @@ impl NoteSlot {
         }
         let fields = [
             (&self.hash, hash.get()),
-            (&self.held, note.bucket.held().get().cast_unsigned()),
-            (&self.written_at, note.bucket.written_at().get()),
+            (&self.amount, note.bucket.amount().micro().cast_unsigned()),
+            (&self.moment, note.bucket.moment().get()),
             (&self.store_heard, note.store_heard.get()),
             (&self.sent, note.sent.get()),
             (&self.heard, note.heard.get()),

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use spile_core::{Bucket, Charge, Cost, MicroTokens, Micros, NamedLimit};
+use spile_core::{Amount, Bucket, Charge, Cost, Micros, NamedLimit, Rate};
 
 use super::demand::Demand;
 use crate::bucket_note::BucketNote;
 
 /// So many questions in a lease's time make a bucket hot.
 const HOT: u32 = 10;
-/// The fewest tokens that are worth a call.
-const FEWEST: u32 = 2;
+/// The least that is worth a call.
+const FEWEST: Amount = Amount::from_tokens(2);
 /// The shortest pause between two portions of a bucket that is nearly empty.
 const SHORTEST_PAUSE_US: u64 = 1_000;
 /// The longest such pause.
@@ -45,7 +45,7 @@ pub(super) struct Lease {
     note: Option<BucketNote>,
     demand: Demand,
     /// How much the last portion was.
-    portion: u32,
+    portion: Amount,
     /// A portion is under way until then.
     taking_until: Micros,
     /// A bucket that is nearly empty is not asked for a portion before this.
@@ -61,7 +61,7 @@ pub(super) struct Lease {
 /// What is left of a portion.
 #[derive(Clone, Copy, Debug)]
 struct Lot {
-    tokens: u32,
+    amount: Amount,
     /// The bucket as it was when the portion had been taken, or as it was told later if it was fuller than can be since.
     bucket: BucketNote,
     /// When the portion came.
@@ -77,8 +77,8 @@ pub(crate) struct SetAside {
 }
 
 impl SetAside {
-    pub(crate) fn tokens(&self) -> u32 {
-        self.lot.map_or(0, |lot| lot.tokens)
+    pub(crate) fn amount(&self) -> Amount {
+        self.lot.map_or(Amount::ZERO, |lot| lot.amount)
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) enum LeaseEnd {
     /// Nothing for so many microseconds.
     Wait(u64),
     /// These tokens go back to the store.
-    Return(u32),
+    Return(Amount),
 }
 
 impl Lease {
@@ -115,7 +115,7 @@ impl Lease {
             is_kept: false,
             note: None,
             demand: Demand::default(),
-            portion: 0,
+            portion: Amount::ZERO,
             taking_until: Micros::default(),
             next_take: Micros::default(),
             pause_us: 0,
@@ -129,8 +129,8 @@ impl Lease {
     }
 
     /// The tokens that are here.
-    pub(super) fn tokens(&self) -> u32 {
-        self.lots.iter().map(|lot| lot.tokens).sum()
+    pub(super) fn amount(&self) -> Amount {
+        self.lots.iter().map(|lot| lot.amount).sum()
     }
 
     /// How often the bucket was reset.
@@ -145,47 +145,48 @@ impl Lease {
 
     /// Spends from it, as far as it goes, and says how many tokens are to be taken from the store meanwhile. A denial is only
     /// given to a charge that is alone in its chain: of the others the store has to be asked anyway.
-    pub(super) fn spend(&mut self, cost: Cost, is_alone: bool, now: Micros) -> (LeaseAnswer, Option<u32>) {
-        self.demand.add(cost.get(), now, self.lease_us());
+    pub(super) fn spend(&mut self, cost: Cost, is_alone: bool, now: Micros) -> (LeaseAnswer, Option<Amount>) {
+        self.demand.add(cost.amount(), now, self.lease_us());
         self.drop_overflow(now);
         // What waits for the store must still have room in the bucket when the answer comes.
-        let refill = (self.limit.limit().rate() * self.waits_us as f64).ceil() as u64;
+        let refill = (self.per_second() * self.waits_us as f64).ceil() as u64;
         let more = if is_alone { 0 } else { refill };
         if let Some(note) = self.note.filter(|note| self.covers(cost, note, more, now)) {
-            let aside = self.set_aside(cost.get(), more, now);
+            let aside = self.set_aside(cost.amount(), more, now);
             return (LeaseAnswer::Covers(self.standing(&note), aside), self.portion(now));
         }
         let is_due = !self.is_ahead(self.next_take, now);
         let portion = self.portion(now);
         if let Some(note) = self.note.filter(|note| is_alone && self.is_handed_out(note, now))
-            && (!is_due || portion.is_some_and(|portion| portion >= cost.asked_tokens()))
+            && (!is_due || portion.is_some_and(|portion| self.limit.limit().is_covered(cost, portion)))
         {
             return (LeaseAnswer::Denies(self.until_next_take(&note, cost, now)), portion);
         }
-        (LeaseAnswer::Asks(self.set_aside(cost.get(), refill, now)), portion)
+        (LeaseAnswer::Asks(self.set_aside(cost.amount(), refill, now)), portion)
     }
 
     /// True if the usable tokens cover the cost, and so does the bucket as a whole: late charges may have taken it into debt since the
     /// tokens were leased.
     fn covers(&self, cost: Cost, note: &BucketNote, more: u64, now: Micros) -> bool {
-        let here = MicroTokens::from_tokens(self.usable(more, now));
-        cost.is_covered_by(here) && cost.is_covered_by(self.standing(note).at_least(self.limit.limit(), now))
+        let limit = self.limit.limit();
+        limit.is_covered(cost, self.usable(more, now))
+            && limit.is_covered(cost, self.standing(note).at_least(limit, now))
     }
 
     /// True if a hot bucket is handed out in portions only. One in debt is not: the store reports how long that takes to repay.
     fn is_handed_out(&self, note: &BucketNote, now: Micros) -> bool {
-        let is_in_debt = || note.at_least(self.limit.limit(), now) < MicroTokens::default();
+        let is_in_debt = || note.at_least(self.limit.limit(), now) < Amount::ZERO;
         self.is_hot() && self.is_nearly_empty(note, now) && !is_in_debt()
     }
 
     /// The tokens that may be spent, also if the bucket gets so many micro-tokens more until then.
-    fn usable(&self, more: u64, now: Micros) -> u32 {
+    fn usable(&self, more: u64, now: Micros) -> Amount {
         self.lots.iter().map(|lot| self.usable_of(lot, more, now)).sum()
     }
 
     /// Tokens of a portion that was taken longer ago than a lease's time only go back.
-    fn usable_of(&self, lot: &Lot, more: u64, now: Micros) -> u32 {
-        if self.is_live(lot, now) { lot.tokens.min(self.room(&lot.bucket, more, now)) } else { 0 }
+    fn usable_of(&self, lot: &Lot, more: u64, now: Micros) -> Amount {
+        if self.is_live(lot, now) { lot.amount.min(self.room(&lot.bucket, more, now)) } else { Amount::ZERO }
     }
 
     fn is_live(&self, lot: &Lot, now: Micros) -> bool {
@@ -198,25 +199,28 @@ impl Lease {
     }
 
     /// Takes up to so many tokens out that are usable, the oldest first.
-    fn set_aside(&mut self, tokens: u32, more: u64, now: Micros) -> SetAside {
+    fn set_aside(&mut self, amount: Amount, more: u64, now: Micros) -> SetAside {
         let mut lots = std::mem::take(&mut self.lots);
-        let (mut missing, mut oldest) = (tokens, None);
+        let (mut missing, mut oldest) = (amount, None);
         for lot in &mut lots {
             let some = self.usable_of(lot, more, now).min(missing);
-            lot.tokens -= some;
-            missing -= some;
-            oldest = oldest.or((some > 0).then_some(*lot));
+            lot.amount = lot.amount - some;
+            missing = missing - some;
+            oldest = oldest.or((some > Amount::ZERO).then_some(*lot));
         }
-        lots.retain(|lot| lot.tokens > 0);
+        lots.retain(|lot| lot.amount > Amount::ZERO);
         self.lots = lots;
-        let lot = oldest.map(|lot| Lot { tokens: tokens - missing, ..lot });
+        let lot = oldest.map(|lot| Lot { amount: amount - missing, ..lot });
         SetAside { lot, generation: self.generation }
     }
 
     /// How many tokens are to be taken from the store now.
-    fn portion(&mut self, now: Micros) -> Option<u32> {
+    fn portion(&mut self, now: Micros) -> Option<Amount> {
         let note = self.note?;
-        if self.usable(0, now) > self.portion / 4 || self.is_ahead(self.taking_until, now) || !self.is_hot() {
+        if self.usable(0, now) > Amount::from_micro(self.portion.micro() / 4)
+            || self.is_ahead(self.taking_until, now)
+            || !self.is_hot()
+        {
             return None;
         }
         if self.is_nearly_empty(&note, now) {
@@ -225,8 +229,8 @@ impl Lease {
             }
             self.next_take = now.plus_us(self.pause_us());
         }
-        let most = self.wanted(&note, now).min((self.level(&note, now) * self.share) as u64);
-        let portion = u32::try_from(most).unwrap_or(u32::MAX).saturating_sub(self.usable(0, now));
+        let most = self.wanted(&note, now).min(self.level(&note, now) * self.share);
+        let portion = Amount::from(most as u64).above(self.usable(0, now));
         if portion < FEWEST {
             return None;
         }
@@ -238,14 +242,14 @@ impl Lease {
     /// overflows.
     ///
     /// Of a bucket that is full, less is taken at once: if others drain it, what is dropped here was not to be dropped.
-    fn wanted(&self, note: &BucketNote, now: Micros) -> u64 {
+    fn wanted(&self, note: &BucketNote, now: Micros) -> f64 {
         let (limit, lease) = (self.limit.limit(), self.lease_us() as f64 / 1e6);
-        let room = f64::from(limit.capacity()) - self.level(note, now);
-        let demand = self.demand.tokens() as f64 / lease;
+        let room = limit.capacity().as_f64() - self.level(note, now);
+        let (demand, rate) = (self.demand.amount().as_f64() / lease, self.per_second());
         // For so long the bucket cannot overflow by what is asked for less than comes back.
-        let without_loss = room / (limit.rate() - demand).max(f64::MIN_POSITIVE);
+        let without_loss = room / (rate - demand).max(f64::MIN_POSITIVE);
         let time = without_loss.clamp(lease / 4.0, lease);
-        (demand * time + (limit.rate() * lease / 4.0 - room).max(0.0)) as u64
+        demand * time + (rate * lease / 4.0 - room).max(0.0)
     }
 
     /// The whole tokens in the store, if no other instance has spent since it was asked.
@@ -255,24 +259,24 @@ impl Lease {
 
     /// A portion has come that was asked for after so many resets. Returns whether a task has to be started that returns what
     /// is left of it.
-    pub(super) fn granted(&mut self, tokens: u32, resets: u32, taken: BucketNote, now: Micros) -> bool {
+    pub(super) fn granted(&mut self, amount: Amount, resets: u32, taken: BucketNote, now: Micros) -> bool {
         self.taking_until = now;
         if resets != self.resets {
             return false;
         }
-        self.portion = tokens;
+        self.portion = amount;
         self.replace_note(taken);
         // Instances that share a bucket slow down and speed up together, until it stays just above nearly empty.
-        let level = self.level(&taken, now) + f64::from(tokens);
+        let level = self.level(&taken, now) + amount.as_f64();
         let step = if level < self.scarce_level() { 1.25 } else { 0.8 };
         let pause_us = (self.pause_us() as f64 * step) as u64;
         self.pause_us = pause_us.clamp(SHORTEST_PAUSE_US, LONGEST_PAUSE_US);
         self.next_take = now.plus_us(self.pause_us);
         self.ends = now.plus_us(self.lease_us());
-        if tokens == 0 {
+        if amount == Amount::ZERO {
             return false;
         }
-        self.lots.push(Lot { tokens, bucket: taken, came: now });
+        self.lots.push(Lot { amount, bucket: taken, came: now });
         self.merge_lots();
         self.drop_overflow(now);
         !std::mem::replace(&mut self.is_kept, true)
@@ -329,7 +333,7 @@ impl Lease {
             self.forget();
             // Limits that take turns would drop one portion after the other, so the bucket has to become hot again.
             self.demand = Demand::default();
-            (self.portion, self.pause_us) = (0, 0);
+            (self.portion, self.pause_us) = (Amount::ZERO, 0);
             (self.taking_until, self.next_take) = (Micros::default(), Micros::default());
         }
         self.limit = limit.clone();
@@ -355,16 +359,16 @@ impl Lease {
     }
 
     /// Takes everything out, and returns what may go back to the bucket.
-    fn take_returnable(&mut self, now: Micros) -> u32 {
+    fn take_returnable(&mut self, now: Micros) -> Amount {
         self.generation = self.generation.wrapping_add(1);
         let lots = std::mem::take(&mut self.lots);
         lots.iter().map(|lot| self.returnable(lot, now)).sum()
     }
 
     /// The same for portions that were taken longer ago than a lease's time.
-    pub(super) fn take_ended(&mut self, now: Micros) -> u32 {
+    pub(super) fn take_ended(&mut self, now: Micros) -> Amount {
         if self.lots.iter().all(|lot| self.is_live(lot, now)) {
-            return 0;
+            return Amount::ZERO;
         }
         let (live, ended): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.lots).into_iter().partition(|lot| self.is_live(lot, now));
@@ -374,13 +378,18 @@ impl Lease {
 
     /// The tokens of a lot that may go back. Other instances have taken some since, and do not hear of it: only so much goes
     /// back that the bucket is not full before their leases have ended.
-    fn returnable(&self, lot: &Lot, now: Micros) -> u32 {
-        let refill = (self.limit.limit().rate() * self.lease_us() as f64).ceil() as u64;
-        lot.tokens.min(self.room(&lot.bucket, refill, now))
+    fn returnable(&self, lot: &Lot, now: Micros) -> Amount {
+        let refill = (self.per_second() * self.lease_us() as f64).ceil() as u64;
+        lot.amount.min(self.room(&lot.bucket, refill, now))
     }
 
     fn lease_us(&self) -> u64 {
         self.limit.limit().lease().map_or(0, |lease| lease.as_micros() as u64)
+    }
+
+    /// The refill. Only rates have leases.
+    fn per_second(&self) -> f64 {
+        self.limit.limit().rate().map_or(0.0, Rate::per_second)
     }
 
     const fn is_hot(&self) -> bool {
@@ -399,25 +408,24 @@ impl Lease {
         }
         let mut lots = std::mem::take(&mut self.lots);
         for lot in &mut lots {
-            lot.tokens = lot.tokens.min(self.room(&lot.bucket, 0, now));
+            lot.amount = lot.amount.min(self.room(&lot.bucket, 0, now));
         }
-        lots.retain(|lot| lot.tokens > 0);
+        lots.retain(|lot| lot.amount > Amount::ZERO);
         self.lots = lots;
     }
 
-    /// The whole tokens that fit into the bucket, by the highest that it can stand now, with so many micro-tokens more in it.
-    fn room(&self, taken: &BucketNote, more: u64, now: Micros) -> u32 {
+    /// The free part of the bucket, in quanta, assuming that it is as full as it can be now plus `more` micro-tokens.
+    fn room(&self, taken: &BucketNote, more: u64, now: Micros) -> Amount {
         let limit = self.limit.limit();
-        let there = taken.at_most(limit, now).get().saturating_add_unsigned(more);
-        let room = MicroTokens::new(limit.capacity_micro().get().saturating_sub(there));
-        u32::try_from(room.whole_tokens()).unwrap_or(u32::MAX)
+        let highest = Amount::from_micro(taken.at_most(limit, now).micro().saturating_add_unsigned(more));
+        limit.capacity().above(highest).floored_to(limit.quantum())
     }
 
     /// Keeps few lots. Two become one that is held against the older bucket, which leaves less room.
     fn merge_lots(&mut self) {
         while self.lots.len() > MOST_LOTS {
             let newer = self.lots.remove(1);
-            self.lots[0].tokens = self.lots[0].tokens.saturating_add(newer.tokens);
+            self.lots[0].amount = self.lots[0].amount + newer.amount;
         }
     }
 
@@ -425,14 +433,14 @@ impl Lease {
     /// that portions do not shrink to nothing.
     fn scarce_level(&self) -> f64 {
         let limit = self.limit.limit();
-        let refill = limit.rate() * self.lease_us().min(SCARCE_US) as f64 / 1e6;
-        refill.min(f64::from(limit.capacity()) * NEARLY_EMPTY)
+        let refill = self.per_second() * self.lease_us().min(SCARCE_US) as f64 / 1e6;
+        refill.min(limit.capacity().as_f64() * NEARLY_EMPTY)
     }
 
     /// How long a bucket that is nearly empty is left alone. At first as long as it takes to gain a portion.
     fn pause_us(&self) -> u64 {
         match self.pause_us {
-            0 => (self.scarce_level() * self.share / self.limit.limit().rate() * 1e6) as u64,
+            0 => (self.scarce_level() * self.share / self.per_second() * 1e6) as u64,
             us => us,
         }
         .max(SHORTEST_PAUSE_US)
@@ -442,20 +450,19 @@ impl Lease {
     /// then be too small to be worth a call.
     fn is_nearly_empty(&self, note: &BucketNote, now: Micros) -> bool {
         let scarce = self.scarce_level();
-        scarce * self.share >= f64::from(FEWEST) && self.level(note, now) < scarce
+        scarce * self.share >= FEWEST.as_f64() && self.level(note, now) < scarce
     }
 
     /// The bucket with the tokens that are here.
     fn standing(&self, note: &BucketNote) -> BucketNote {
-        let held = note.bucket.held().get() + MicroTokens::from_tokens(self.tokens()).get();
-        BucketNote { bucket: Bucket::new(MicroTokens::new(held), note.bucket.written_at()), ..*note }
+        BucketNote { bucket: note.bucket.with_more(self.limit.limit(), self.amount()), ..*note }
     }
 
     /// An empty bucket that covers the cost when the next portion is due.
     fn until_next_take(&self, note: &BucketNote, cost: Cost, now: Micros) -> BucketNote {
-        let refill_us = (f64::from(cost.asked_tokens()) / self.limit.limit().rate() * 1e6) as u64;
+        let refill_us = (self.limit.limit().asked(cost).as_f64() / self.per_second() * 1e6) as u64;
         let due_us = self.next_take.since_us(now);
         let written_at = note.store_time(now).plus_us(due_us.saturating_sub(refill_us));
-        BucketNote { bucket: Bucket::new(MicroTokens::default(), written_at), ..*note }
+        BucketNote { bucket: Bucket::new(Amount::ZERO, written_at), ..*note }
     }
 }

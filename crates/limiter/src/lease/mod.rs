@@ -8,11 +8,11 @@ mod lease;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use spile_core::{Charge, Charges, Micros, NamedLimit, Outcome};
+use spile_core::{Amount, Charge, Charges, Micros, NamedLimit, Outcome};
 
 use self::lease::{Lease, LeaseEnd};
 pub(crate) use self::lease::{LeaseAnswer, SetAside};
@@ -45,6 +45,9 @@ pub(crate) struct Leases {
     /// Incremented when limits may have changed.
     limits_version: AtomicU32,
     counts: LeaseCounts,
+    /// Leases whose tasks ended with their runtime.
+    orphans: Mutex<Vec<Portion>>,
+    has_orphans: AtomicBool,
 }
 
 #[derive(Default)]
@@ -89,7 +92,7 @@ pub struct LeaseStats {
 pub(crate) struct Portion {
     pub(crate) key: Arc<str>,
     pub(crate) limit: NamedLimit,
-    pub(crate) tokens: u32,
+    pub(crate) amount: Amount,
     /// How often the bucket had been reset when it was asked for.
     pub(crate) resets: u32,
 }
@@ -110,6 +113,8 @@ impl Leases {
             waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),
             limits_version: AtomicU32::new(0),
             counts: LeaseCounts::default(),
+            orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
         }
     }
 
@@ -129,23 +134,23 @@ impl Leases {
         if !lease.is_of(charge) {
             return None;
         }
-        let portion = |lease: &Lease, tokens| Portion {
+        let portion = |lease: &Lease, amount| Portion {
             key: Arc::clone(&lease.key),
             limit: charge.limit().clone(),
-            tokens,
+            amount,
             resets: lease.resets(),
         };
         lease.confirm(charge.limit(), self.limits_version());
         let returned = lease.take_ended(now);
-        let give_back = (returned > 0).then(|| portion(lease, returned));
+        let give_back = (returned > Amount::ZERO).then(|| portion(lease, returned));
         let (answer, take) = lease.spend(charge.cost(), is_alone, now);
-        let take = take.map(|tokens| portion(lease, tokens));
+        let take = take.map(|amount| portion(lease, amount));
         Some(Leased { answer, take, give_back })
     }
 
     /// Puts tokens back that were set aside for a charge.
     pub(crate) fn put_back(&self, charge: &Charge<'_>, aside: &SetAside) {
-        if aside.tokens() > 0 {
+        if aside.amount() > Amount::ZERO {
             self.with(charge, |lease| lease.put_back(aside));
         }
     }
@@ -168,10 +173,10 @@ impl Leases {
     }
 
     /// A portion has come. Returns whether a task has to be started that returns what is left of it.
-    pub(crate) fn granted(&self, charge: &Charge<'_>, tokens: u32, resets: u32, note: BucketNote) -> bool {
+    pub(crate) fn granted(&self, charge: &Charge<'_>, amount: Amount, resets: u32, note: BucketNote) -> bool {
         self.counts.portions.fetch_add(1, Ordering::Relaxed);
-        self.counts.taken.fetch_add(tokens.into(), Ordering::Relaxed);
-        self.with(charge, |lease| lease.granted(tokens, resets, note, note.heard)).unwrap_or(false)
+        self.counts.taken.fetch_add(amount.whole_tokens(), Ordering::Relaxed);
+        self.with(charge, |lease| lease.granted(amount, resets, note, note.heard)).unwrap_or(false)
     }
 
     /// A portion did not come.
@@ -193,22 +198,22 @@ impl Leases {
     pub(crate) fn end(&self, charge: &Charge<'_>, now: Micros) -> Result<Option<Portion>, u64> {
         let ended = |lease: &mut Lease| match lease.end(now) {
             LeaseEnd::Wait(us) => Err(us),
-            LeaseEnd::Return(tokens) => Ok(self.returned(lease, tokens)),
+            LeaseEnd::Return(amount) => Ok(self.returned(lease, amount)),
         };
         self.with(charge, ended).unwrap_or(Ok(None))
     }
 
     /// What goes back of the tokens that an ended lease had left, under the limit that they were taken under.
-    fn returned(&self, lease: &Lease, tokens: u32) -> Option<Portion> {
+    fn returned(&self, lease: &Lease, amount: Amount) -> Option<Portion> {
         let (key, limit, resets) = (Arc::clone(&lease.key), lease.limit.clone(), lease.resets());
-        let returns = tokens > 0 && lease.is_confirmed(self.limits_version());
-        returns.then_some(Portion { key, limit, tokens, resets })
+        let returns = amount > Amount::ZERO && lease.is_confirmed(self.limits_version());
+        returns.then_some(Portion { key, limit, amount, resets })
     }
 
     /// Ends all leases, and returns what goes back to the store.
     pub(crate) fn end_all(&self, now: Micros) -> Vec<Portion> {
         let ended = |lease: &mut Lease| match lease.end_now(now) {
-            LeaseEnd::Return(tokens) => self.returned(lease, tokens),
+            LeaseEnd::Return(amount) => self.returned(lease, amount),
             LeaseEnd::Wait(_) => None,
         };
         self.shards
@@ -217,13 +222,39 @@ impl Leases {
             .collect()
     }
 
-    /// The tokens that are here of a charge's bucket.
-    pub(crate) fn tokens_of(&self, charge: &Charge<'_>) -> u32 {
-        charge.limit().limit().lease().and_then(|_| self.with(charge, |lease| lease.tokens())).unwrap_or(0)
+    /// Notes that nothing returns what is left of this lease.
+    pub(crate) fn add_orphan(&self, portion: Portion) {
+        let mut orphans = self.orphans.lock();
+        orphans.push(portion);
+        self.has_orphans.store(true, Ordering::Release);
     }
 
-    pub(crate) fn gave_back(&self, tokens: u64) {
-        self.counts.returned.fetch_add(tokens, Ordering::Relaxed);
+    pub(crate) fn has_orphans(&self) -> bool {
+        self.has_orphans.load(Ordering::Acquire)
+    }
+
+    /// The leases that need a task to return what is left of them.
+    pub(crate) fn take_orphans(&self) -> Vec<Portion> {
+        if !self.has_orphans() {
+            return Vec::new();
+        }
+        let mut orphans = self.orphans.lock();
+        self.has_orphans.store(false, Ordering::Release);
+        std::mem::take(&mut orphans)
+    }
+
+    /// The tokens that are here of a charge's bucket.
+    pub(crate) fn amount_of(&self, charge: &Charge<'_>) -> Amount {
+        charge
+            .limit()
+            .limit()
+            .lease()
+            .and_then(|_| self.with(charge, |lease| lease.amount()))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn gave_back(&self, amount: Amount) {
+        self.counts.returned.fetch_add(amount.whole_tokens(), Ordering::Relaxed);
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
@@ -235,9 +266,11 @@ impl Leases {
             ..LeaseStats::default()
         };
         for shard in &self.shards {
-            for tokens in shard.lock().leases.values().map(Lease::tokens).filter(|tokens| *tokens > 0) {
+            for amount in
+                shard.lock().leases.values().map(Lease::amount).filter(|amount| *amount > Amount::ZERO)
+            {
                 stats.buckets += 1;
-                stats.tokens += u64::from(tokens);
+                stats.tokens += amount.whole_tokens();
             }
         }
         stats

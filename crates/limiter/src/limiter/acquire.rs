@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep, Store,
-    StoreError,
+    Amount, Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep,
+    Store, StoreError, StoreExt,
 };
 use spile_policy::Chain;
-use tokio::time::Instant;
 
-use super::inner::{LimiterInner, in_time};
+use super::inner::LimiterInner;
 use super::{PlanList, RateLimiter, Wait, is_refused};
 use crate::ask::{Ask, AskOptions};
 use crate::error::{AcquireError, LimiterError};
@@ -67,13 +66,13 @@ impl<S: Store + 'static> RateLimiter<S> {
         let charges = self.permit_charges(key, plans)?;
         let policy = wait.policy(self.inner.fallback.policy);
         let ask = || Ask::from(charges.clone()).on_failure(policy);
-        let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
-        let permits = &self.inner.permits;
+        let (runtime, permits) = (&self.inner.runtime, &self.inner.permits);
+        let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
         let waiting = permits.turns.wait(&charges, async |mut turn| {
             let mut has_waited = false;
             loop {
                 let Acquired { decision, permit } = self.acquire_charges(ask()).await;
-                let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
+                let left = give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
                 match permit {
                     Some(permit) => return Ok(permit),
                     None if decision.may_have_run() || is_refused(&decision) || left.is_zero() => {
@@ -88,20 +87,18 @@ impl<S: Store + 'static> RateLimiter<S> {
                     permits.stats.count_limits(limits, |counts| counts.waited += 1);
                 }
                 if for_place {
-                    turn.pause(left).await;
+                    turn.pause(left, runtime).await;
                 } else if decision.retry_after() > left {
                     return Err(decision);
                 } else {
-                    tokio::time::sleep(decision.retry_after().saturating_add(wait.drawn_jitter()).min(left))
-                        .await;
+                    let pause = decision.retry_after().saturating_add(wait.drawn_jitter(runtime));
+                    runtime.sleep(pause.min(left)).await;
                 }
             }
         });
         let answer = match wait.at_most {
             // Those in front may take all the time.
-            Some(limit) => {
-                tokio::time::timeout(limit.saturating_add(self.inner.deadline), waiting).await.ok()
-            }
+            Some(limit) => runtime.timeout(limit.saturating_add(self.inner.deadline), waiting).await.ok(),
             None => Some(waiting.await),
         };
         if let Some(answer) = answer {
@@ -158,10 +155,10 @@ impl<S: Store + 'static> RateLimiter<S> {
         }
         let released = async {
             while self.inner.permits.releasing() > 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                self.inner.runtime.sleep(Duration::from_millis(1)).await;
             }
         };
-        let _done = tokio::time::timeout(RELEASE_TIME, released).await;
+        let _done = self.inner.runtime.timeout(RELEASE_TIME, released).await;
     }
 
     /// The charges of one key under these plans, one token each, which must have a concurrency.
@@ -186,10 +183,10 @@ impl<S: Store> RateLimiter<S> {
         id: &PermitId,
         degraded: bool,
     ) -> Result<bool, StoreError> {
-        let charges = chain.charges_at(|_| 1);
+        let charges = chain.charges_at(|_| Amount::TOKEN);
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let (inner, local) = (&self.inner, &self.inner.fallback);
-        let step = async |step| in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
+        let step = async |step| inner.in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
         let sent = local.clock.now();
         let mut answer = step(PermitStep::Renew).await;
         // The store may not know it yet. What was not renewed within its hold time is not taken again.
@@ -228,12 +225,13 @@ impl<S: Store> RateLimiter<S> {
 
     /// Ends a permit. False if it was not held any more.
     pub async fn release_permit(&self, chain: &Chain, id: &PermitId) -> Result<bool, StoreError> {
-        let charges = chain.charges_at(|_| 1);
+        let charges = chain.charges_at(|_| Amount::TOKEN);
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let inner = &self.inner;
         // It may have been taken while the store did not answer.
         let released_locally = inner.fallback.release(&charges, id);
-        let answer = in_time(inner.deadline, inner.store.permit(&charges, id, PermitStep::Release)).await;
+        let answer =
+            inner.in_time(inner.deadline, inner.store.permit(&charges, id, PermitStep::Release)).await;
         inner.permits.turns.released(&charges);
         let is_released = match answer {
             Err(_) if released_locally => true,
@@ -275,21 +273,21 @@ impl<S: Store + 'static> LimiterInner<S> {
             let decision = self.conclude(rest, options, Ok(denial), DecisionSource::DenyCache, Some(now));
             return (decision, None);
         }
-        let id = PermitId::new(self.fallback.clock.wall(), fastrand::u128(..), holder)
-            .or_else(|_| PermitId::new(self.fallback.clock.wall(), fastrand::u128(..), ""));
+        let (since, number) = (self.fallback.clock.wall(), self.runtime.random_id());
+        let id = PermitId::new(since, number, holder).or_else(|_| PermitId::new(since, number, ""));
         let Ok(id) = id else { unreachable!("a permit without a holder has an id") };
-        let places = Arc::new(HeldPlaces::new(id, charges, now));
+        let places = Arc::new(HeldPlaces::new(id, charges, now, self.runtime.spawner()));
         let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
         let question = rest.as_ref().map(|rest| self.question(rest));
         let deadline = options.deadline(self.deadline);
         let asked = || self.store.permit(charges, places.id(), PermitStep::Acquire);
-        let mut answer = in_time(deadline, asked()).await;
+        let mut answer = self.in_time(deadline, asked()).await;
         // A caller that asks one request after the other must not overtake the release of its last one.
         if answer.as_ref().is_ok_and(|outcome| lacks_place(charges, outcome))
             && self.permits.is_releasing(charges)
-            && tokio::time::timeout(deadline, self.permits.wait_for_releases(charges)).await.is_ok()
+            && self.runtime.timeout(deadline, self.permits.wait_for_releases(charges)).await.is_ok()
         {
-            answer = in_time(deadline, asked()).await;
+            answer = self.in_time(deadline, asked()).await;
         }
         let heard_at = self.fallback.clock.now();
         // A process that was suspended may hear of a permit that has ended meanwhile.
@@ -354,7 +352,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         let (own, sent) = (charges.only(true)?, self.fallback.clock.now());
         places.set_asked_again();
         let retaken = self.store.permit(&own, places.id(), PermitStep::Retake);
-        match in_time(options.deadline(self.deadline), retaken).await {
+        match self.in_time(options.deadline(self.deadline), retaken).await {
             Ok(outcome) if !outcome.allowed => {
                 let heard_at = Some(self.fallback.clock.now());
                 Some(self.conclude(&own, options, Ok(outcome), DecisionSource::Store, heard_at))
@@ -377,7 +375,7 @@ impl<S: Store + 'static> LimiterInner<S> {
 /// True if a concurrency had no place left. A release may just be under way.
 fn lacks_place(charges: &Charges<'_>, outcome: &Outcome) -> bool {
     let is_full = |(charge, bucket): (&Charge<'_>, &Bucket)| {
-        charge.needs_permit() && !charge.cost().is_covered_by(bucket.held())
+        charge.needs_permit() && !charge.limit().limit().is_covered(charge.cost(), bucket.amount())
     };
     !outcome.allowed && charges.iter().zip(outcome.buckets.iter()).any(is_full)
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_core::{Charge, Store};
-use tokio::task::JoinSet;
+use futures_util::future::join_all;
+use spile_core::{Charge, Store, StoreExt};
 
-use super::inner::{LimiterInner, in_time};
+use super::inner::LimiterInner;
 use crate::deny_cache::DenyCache;
 use crate::lease::Portion;
 
@@ -21,24 +21,27 @@ pub(crate) enum BackgroundWork {
     Take(Portion),
     /// Gives tokens of a lease back to it.
     GiveBack(Portion),
+    /// Keeps the leases whose tasks ended with their runtime.
+    KeepLeases,
     /// Asks how the buckets stand that are denied by notes which are old.
     Renew,
 }
 
 /// Starts a task. Without a runtime that is not possible: then the store is asked for every decision.
 pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, work: BackgroundWork) {
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+    let Some(spawner) = limiter.runtime.spawner() else {
         limiter.renewals.lock().clear();
         return;
     };
     let limiter = Arc::clone(limiter);
     match work {
-        BackgroundWork::Take(portion) => runtime.spawn(limiter.take(portion)),
+        BackgroundWork::Take(portion) => drop(spawner.spawn(limiter.take(portion))),
         BackgroundWork::GiveBack(portion) => {
-            runtime.spawn(async move { limiter.give_back(&[portion]).await })
+            drop(spawner.spawn(async move { limiter.give_back(&[portion]).await }));
         }
-        BackgroundWork::Renew => runtime.spawn(renew_notes(limiter)),
-    };
+        BackgroundWork::KeepLeases => limiter.keep_orphans(),
+        BackgroundWork::Renew => drop(spawner.spawn(renew_notes(limiter))),
+    }
 }
 
 impl<S: Store> LimiterInner<S> {
@@ -50,7 +53,7 @@ impl<S: Store> LimiterInner<S> {
             if renewals.len() >= MOST_RENEWALS {
                 renewals.clear();
             }
-            renewals.push(Portion { key, limit, tokens: charge.cost().get(), resets: 0 });
+            renewals.push(Portion { key, limit, amount: charge.cost().amount(), resets: 0 });
             renewals.len() == 1
         };
         if is_first {
@@ -62,15 +65,12 @@ impl<S: Store> LimiterInner<S> {
 async fn renew_notes<S: Store + 'static>(limiter: Arc<LimiterInner<S>>) {
     let mut collecting = CollectingGuard { limiter: &limiter, is_armed: true };
     // Collected for a while, so that the store is asked for all of them in few calls.
-    tokio::time::sleep(limiter.deny_cache.as_ref().map_or(Duration::ZERO, DenyCache::collects)).await;
+    let collects = limiter.deny_cache.as_ref().map_or(Duration::ZERO, DenyCache::collects);
+    limiter.runtime.sleep(collects).await;
     collecting.is_armed = false;
     let renewals = std::mem::take(&mut *limiter.renewals.lock());
     for some in renewals.chunks(AT_ONCE) {
-        let mut asked = JoinSet::new();
-        for bucket in some {
-            asked.spawn(renew_note(Arc::clone(&limiter), bucket.clone()));
-        }
-        while asked.join_next().await.is_some() {}
+        join_all(some.iter().map(|bucket| renew_note(&limiter, bucket))).await;
     }
 }
 
@@ -89,9 +89,9 @@ impl<S> Drop for CollectingGuard<'_, S> {
 }
 
 /// A look charges nothing. If it fails, the note goes out of date, and the next question asks the store.
-async fn renew_note<S: Store>(limiter: Arc<LimiterInner<S>>, bucket: Portion) {
+async fn renew_note<S: Store>(limiter: &LimiterInner<S>, bucket: &Portion) {
     let Some(charges) = bucket.charges() else { return };
     let question = limiter.question(&charges);
-    let answer = in_time(limiter.deadline, limiter.store.peek(&charges)).await;
+    let answer = limiter.in_time(limiter.deadline, limiter.store.peek(&charges)).await;
     question.peeked(answer.as_ref());
 }

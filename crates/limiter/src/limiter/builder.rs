@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spile_core::{Clock, FailurePolicy, InMemoryPlans, Plan, PlanRegistry, Store, SystemClock};
 use spile_memory::MemoryStore;
+use spile_runtime::Runtime;
 
 use super::RateLimiter;
 use super::background::start_work;
@@ -30,6 +31,7 @@ pub struct RateLimiterBuilder<S> {
     lease_share: f64,
     clock: Arc<dyn Clock>,
     observer: Option<Box<dyn Observer>>,
+    runtime: Runtime,
 }
 
 impl RateLimiterBuilder<()> {
@@ -46,6 +48,7 @@ impl RateLimiterBuilder<()> {
             lease_share: 0.1,
             clock: Arc::new(SystemClock::new()),
             observer: None,
+            runtime: Runtime::tokio(),
         }
     }
 
@@ -63,6 +66,7 @@ impl RateLimiterBuilder<()> {
             lease_share: self.lease_share,
             clock: self.clock,
             observer: self.observer,
+            runtime: self.runtime,
         }
     }
 }
@@ -138,6 +142,12 @@ impl<S> RateLimiterBuilder<S> {
         self
     }
 
+    /// The runtime for deadlines, pauses, tasks and random numbers. Tokio by default.
+    pub fn runtime(mut self, runtime: Runtime) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
     /// Calls `observer` with every decision.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observer = Some(Box::new(observer));
@@ -156,7 +166,7 @@ impl<S: Store + 'static> RateLimiterBuilder<S> {
             clock: self.clock,
             local: local.build(),
         };
-        let is_remote = !self.store.answers_at_once();
+        let is_remote = self.store.is_shared();
         RateLimiter::from(LimiterInner {
             deny_cache: DenyCache::new(self.deny_cache).filter(|_| is_remote),
             leases: is_remote.then(|| Leases::new(self.lease_share, self.deadline)),
@@ -164,6 +174,7 @@ impl<S: Store + 'static> RateLimiterBuilder<S> {
             renewals: Mutex::default(),
             permits: PermitKeeper::default(),
             store: self.store,
+            runtime: self.runtime,
             plans: self.plans,
             deadline: self.deadline,
             fallback,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, NamedLimit, PermitId, PermitStep,
-    StoreError,
+    Amount, Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, NamedLimit, Operation,
+    PermitId, PermitStep, Reply, StoreError, Verdict,
 };
 use spile_memory::MemoryStore;
 
@@ -26,11 +26,7 @@ impl Fallback {
     pub(crate) fn allow(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
         let decision = match policy {
             FailurePolicy::Deny => self.refuse(charges, why),
-            FailurePolicy::Local => {
-                let share = self.share_of(charges);
-                let outcome = self.local.spend_now(&share);
-                Decision::from_outcome(&share, &outcome, DecisionSource::Local).taken_locally(why.reason())
-            }
+            FailurePolicy::Local => self.decide(Operation::Spend, charges).taken_locally(why.reason()),
             _ => self.let_pass(charges, why),
         };
         decision.with_may_have_run(why.may_have_run())
@@ -47,31 +43,25 @@ impl Fallback {
         if policy != FailurePolicy::Local {
             return (self.allow(charges, policy, why), PlacesIn::Nowhere);
         }
-        let share = self.share_of(charges);
-        let outcome = self.local.permit_now(&share, id, PermitStep::Acquire);
-        let decision = Decision::from_outcome(&share, &outcome, DecisionSource::Local);
+        let decision = self.decide(Operation::Permit(id, PermitStep::Acquire), charges);
         (decision.taken_locally(why.reason()).with_may_have_run(why.may_have_run()), PlacesIn::Local)
     }
 
     /// Renews places that are counted here. False if they are not.
     pub(crate) fn renew(&self, charges: &Charges<'_>, id: &PermitId) -> bool {
-        self.local.permit_now(&self.share_of(charges), id, PermitStep::Renew).allowed
+        self.run(Operation::Permit(id, PermitStep::Renew), &self.share_of(charges)).verdict == Verdict::Done
     }
 
     /// Releases places that are counted here. False if they are not.
     pub(crate) fn release(&self, charges: &Charges<'_>, id: &PermitId) -> bool {
-        self.local.permit_now(&self.share_of(charges), id, PermitStep::Release).allowed
+        self.run(Operation::Permit(id, PermitStep::Release), &self.share_of(charges)).verdict == Verdict::Done
     }
 
     /// The same as [`allow`](Self::allow), without spending.
     pub(crate) fn peek(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
         match policy {
             FailurePolicy::Deny => self.refuse(charges, why),
-            FailurePolicy::Local => {
-                let share = self.share_of(charges);
-                let outcome = self.local.peek_now(&share);
-                Decision::from_outcome(&share, &outcome, DecisionSource::Local).taken_locally(why.reason())
-            }
+            FailurePolicy::Local => self.decide(Operation::Peek, charges).taken_locally(why.reason()),
             _ => self.let_pass(charges, why),
         }
     }
@@ -84,17 +74,29 @@ impl Fallback {
         policy: FailurePolicy,
         why: &StoreError,
     ) -> PartialDecision {
-        let PartialDecision { tokens, decision } = match policy {
-            FailurePolicy::Deny => PartialDecision { tokens: 0, decision: self.refuse(charges, why) },
+        let PartialDecision { granted, decision } = match policy {
+            FailurePolicy::Deny => {
+                PartialDecision { granted: Amount::ZERO, decision: self.refuse(charges, why) }
+            }
             FailurePolicy::Local => {
                 let share = self.share_of(charges);
-                let granted =
-                    PartialDecision::of(&share, self.local.spend_up_to_now(&share), DecisionSource::Local);
+                let granted = self.run(Operation::SpendUpTo, &share).into();
+                let granted = PartialDecision::of(&share, granted, DecisionSource::Local);
                 PartialDecision { decision: granted.decision.taken_locally(why.reason()), ..granted }
             }
-            _ => PartialDecision { tokens: asked.get(), decision: self.let_pass(charges, why) },
+            _ => PartialDecision { granted: asked.amount(), decision: self.let_pass(charges, why) },
         };
-        PartialDecision { tokens, decision: decision.with_may_have_run(why.may_have_run()) }
+        PartialDecision { granted, decision: decision.with_may_have_run(why.may_have_run()) }
+    }
+
+    fn run(&self, operation: Operation<'_>, share: &Charges<'_>) -> Reply {
+        self.local.run(operation, share)
+    }
+
+    fn decide(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Decision {
+        let share = self.share_of(charges);
+        let outcome = self.run(operation, &share).into_outcome();
+        Decision::from_outcome(&share, &outcome, DecisionSource::Local)
     }
 
     fn let_pass(&self, charges: &Charges<'_>, why: &StoreError) -> Decision {
@@ -110,7 +112,7 @@ impl Fallback {
     fn share_of<'k>(&self, charges: &Charges<'k>) -> Charges<'k> {
         let share = |charge: &Charge<'k>| {
             let limit = charge.limit().limit().share_of(self.replicas);
-            let cost = charge.cost().min(Cost::new(u64::from(limit.capacity())).unwrap_or(Cost::ONE));
+            let cost = charge.cost().min(Cost::saturating(limit.capacity()));
             let named = NamedLimit::new(charge.limit().name().clone(), limit);
             Charge::new(charge.key(), named, cost)
         };

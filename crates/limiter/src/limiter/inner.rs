@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, Outcome, PlanRegistry, Spent,
-    Store, StoreError,
+    Answer, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, Operation, Outcome,
+    PlanRegistry, Reply, Spent, Store, StoreError, StoreExt,
 };
-use tokio::time::Instant;
+use spile_runtime::Runtime;
 
 use super::background::BackgroundWork;
 use super::fallback::Fallback;
@@ -28,12 +28,14 @@ pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// What all clones of a limiter share.
 pub(crate) struct LimiterInner<S> {
     pub(crate) store: S,
+    /// Provides time for deadlines, tasks and random numbers.
+    pub(crate) runtime: Runtime,
     pub(crate) plans: Arc<dyn PlanRegistry>,
     pub(crate) deadline: Duration,
     pub(crate) fallback: Fallback,
-    /// `None` if the store answers without waiting, or is always to be asked.
+    /// `None` if the store is not shared, or is always to be asked.
     pub(crate) deny_cache: Option<DenyCache>,
-    /// `None` if the store answers without waiting.
+    /// `None` if the store is not shared.
     pub(crate) leases: Option<Leases>,
     /// Starts a task. A pointer, because only the builder knows that the store lives as long as a task may.
     pub(crate) start_work: fn(&Arc<Self>, BackgroundWork),
@@ -51,18 +53,21 @@ impl<S: Store> LimiterInner<S> {
     /// future of every decision larger to move, also of those that need not wait.
     #[cold]
     pub(super) fn wait_for<'a>(
-        &'a self,
+        self: &'a Arc<Self>,
         ask: Ask<'a>,
         share: Option<Box<LeaseShare<'a, S>>>,
     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {
+            if self.leases.as_ref().is_some_and(Leases::has_orphans) {
+                (self.start_work)(self, BackgroundWork::KeepLeases);
+            }
             let rest = share.as_ref().and_then(|share| share.rest());
             let asked = rest.as_ref().unwrap_or(&ask.charges);
             let mut answer = self.ask_store(asked, &ask.options).await;
             if !ask.options.patience.is_zero() {
-                let give_up = Instant::now() + ask.options.patience;
-                while matches!(answer, Err(StoreError::Overloaded(_))) && Instant::now() < give_up {
-                    tokio::time::sleep(SHORTEST_PAUSE).await;
+                let give_up = self.runtime.now() + ask.options.patience;
+                while matches!(answer, Err(StoreError::Overloaded(_))) && self.runtime.now() < give_up {
+                    self.runtime.sleep(SHORTEST_PAUSE).await;
                     answer = self.ask_store(asked, &ask.options).await;
                 }
             }
@@ -83,7 +88,7 @@ impl<S: Store> LimiterInner<S> {
     ) -> Result<Outcome, StoreError> {
         let question = self.question(charges);
         let deadline = options.deadline(self.deadline);
-        let answer = in_time(deadline, self.store.spend(charges)).await;
+        let answer = self.in_time(deadline, self.store.spend(charges)).await;
         question.answered(answer.as_ref());
         answer
     }
@@ -92,8 +97,17 @@ impl<S: Store> LimiterInner<S> {
     #[expect(clippy::inline_always, reason = "as `conclude`")]
     #[inline(always)]
     pub(super) fn spend_at_once(&self, charges: &Charges<'_>, options: &AskOptions<'_>) -> Option<Decision> {
-        let answer = self.store.try_spend(charges)?;
-        Some(self.conclude(charges, options, answer, DecisionSource::Store, None))
+        if self.store.is_shared() {
+            return None;
+        }
+        match self.store.call(Operation::Spend, charges) {
+            Answer::Now(reply) => {
+                let answer = reply.map(Reply::into_outcome);
+                Some(self.conclude(charges, options, answer, DecisionSource::Store, None))
+            }
+            // Not polled, so that nothing is spent.
+            Answer::Later(_) => None,
+        }
     }
 
     /// Decides by what the store gave or said a moment ago. Otherwise the store has to be asked for what leases do not cover.
@@ -239,17 +253,18 @@ impl<S> LimiterInner<S> {
             observer.decided(&Observed { rule, tenant, charges, decision, heard_at });
         }
     }
-}
 
-/// Runs a call of the store within a deadline. A call that is ready at once starts no timer, and so needs no runtime.
-pub(crate) async fn in_time<T>(
-    deadline: Duration,
-    call: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let mut call = pin!(call);
-    if let Poll::Ready(answer) = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-        return answer;
+    /// Runs a call of the store within a deadline. A call that is ready at once starts no timer, and so needs no runtime.
+    pub(crate) async fn in_time<T>(
+        &self,
+        deadline: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let mut call = pin!(call);
+        if let Poll::Ready(answer) = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+            return answer;
+        }
+        let answer = self.runtime.timeout(deadline, call).await;
+        answer.unwrap_or(Err(StoreError::TimedOut(deadline)))
     }
-    let answer = tokio::time::timeout(deadline, call).await;
-    answer.unwrap_or(Err(StoreError::TimedOut(deadline)))
 }

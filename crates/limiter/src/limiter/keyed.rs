@@ -1,7 +1,7 @@
 //! One limit for every key, in this process: the two-line way in.
 
 use spile_core::{
-    Charge, Cost, Decision, DecisionSource, Key, KeyError, Limit, LimitError, LimitName, NamedLimit,
+    Amount, Charge, Cost, Decision, DecisionSource, Key, KeyError, Limit, LimitError, LimitName, NamedLimit,
 };
 use spile_memory::MemoryStore;
 
@@ -53,7 +53,11 @@ impl KeyedLimiter {
     }
 
     /// Spends `tokens` of `key`, or none of them if there are fewer.
-    pub fn check_n(&self, key: &str, tokens: u64) -> Result<Decision<&NamedLimit>, LimiterError> {
+    pub fn check_n(
+        &self,
+        key: &str,
+        tokens: impl Into<Amount>,
+    ) -> Result<Decision<&NamedLimit>, LimiterError> {
         let charge = Charge::new(Key::new(key)?, self.limit.clone(), Cost::new(tokens)?)?;
         Ok(self.spend(charge.key(), charge.cost()))
     }

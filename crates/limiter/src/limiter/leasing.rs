@@ -4,13 +4,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use spile_core::{
-    Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, MicroTokens, Micros, NamedLimit, OneOrMany,
-    Outcome, Store,
+    Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, OneOrMany,
+    Outcome, Store, StoreExt,
 };
+use spile_runtime::Runtime;
 
 use super::RateLimiter;
 use super::background::BackgroundWork;
-use super::inner::{LimiterInner, in_time};
+use super::inner::LimiterInner;
 use crate::ask::AskOptions;
 use crate::bucket_note::BucketNote;
 use crate::lease::{LeaseAnswer, LeaseStats, Leased, Leases, Portion, SetAside};
@@ -48,7 +49,7 @@ impl<S: Store> RateLimiter<S> {
             }
         };
         // A store that does not answer must not hold up the end of the process.
-        let _done = tokio::time::timeout(RETURN_TIME, returning).await;
+        let _done = self.inner.runtime.timeout(RETURN_TIME, returning).await;
     }
 
     /// What leases hold and have done.
@@ -119,14 +120,9 @@ impl<S: Store> LimiterInner<S> {
         let buckets: OneOrMany<Bucket> = charges
             .iter()
             .zip(shown.buckets.iter())
-            .map(|(charge, bucket)| {
-                let here = MicroTokens::from_tokens(leases.tokens_of(charge)).get();
-                Bucket::new(MicroTokens::new(bucket.held().get() + here), bucket.written_at())
-            })
+            .map(|(charge, bucket)| bucket.with_more(charge.limit().limit(), leases.amount_of(charge)))
             .collect();
-        let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| {
-            charge.cost().is_covered_by(bucket.available(charge.limit().limit(), shown.at))
-        };
+        let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| charge.is_covered_by(*bucket, shown.at);
         let allowed = charges.iter().zip(buckets.iter()).all(covers);
         Outcome { allowed, at: shown.at, buckets }
     }
@@ -155,19 +151,41 @@ impl<S: Store> LimiterInner<S> {
     {
         let (Some(leases), Some(charges)) = (&self.leases, portion.charges()) else { return };
         let (question, sent) = (self.question(&charges), self.fallback.clock.now());
-        let answer = in_time(self.deadline, self.store.spend_up_to(&charges)).await;
+        let answer = self.in_time(self.deadline, self.store.spend_up_to(&charges)).await;
         question.answered(answer.as_ref().map(|granted| &granted.outcome));
         let heard = self.fallback.clock.now();
         match (answer, &charges[..]) {
             (Ok(answer), [charge]) => {
                 let Some(&bucket) = answer.outcome.buckets.first() else { return };
                 let note = BucketNote { bucket, store_heard: answer.outcome.at, sent, heard };
-                if leases.granted(charge, answer.tokens, portion.resets, note) {
-                    tokio::spawn(keep(Arc::downgrade(&self), portion));
+                if leases.granted(charge, answer.granted, portion.resets, note) {
+                    self.keep(portion);
                 }
+                self.keep_orphans();
             }
             (_, [charge]) => leases.failed(charge, heard),
             _ => {}
+        }
+    }
+
+    /// Starts a task that returns what is left of this lease when it ends.
+    fn keep(self: &Arc<Self>, portion: Portion)
+    where
+        S: 'static,
+    {
+        let keeper = LeaseKeeper { limiter: Arc::downgrade(self), portion: Some(portion) };
+        if let Some(spawner) = self.runtime.spawner() {
+            spawner.spawn(keeper.run(self.runtime.clone()));
+        }
+    }
+
+    /// Starts the tasks again that ended with their runtime before their leases did.
+    pub(super) fn keep_orphans(self: &Arc<Self>)
+    where
+        S: 'static,
+    {
+        if let Some(leases) = self.leases.as_ref().filter(|_| self.runtime.spawner().is_some()) {
+            leases.take_orphans().into_iter().for_each(|portion| self.keep(portion));
         }
     }
 
@@ -188,29 +206,53 @@ impl<S: Store> LimiterInner<S> {
     pub(super) async fn give_back(&self, portions: &[Portion]) {
         let Some(charges) = Portion::charges_of(portions) else { return };
         let question = self.question(&charges);
-        let answer = in_time(self.deadline, self.store.refund(&charges)).await;
+        let answer = self.in_time(self.deadline, self.store.refund(&charges)).await;
         question.changed(answer.as_ref());
         if let (Ok(_), Some(leases)) = (answer, &self.leases) {
-            leases.gave_back(portions.iter().map(|portion| u64::from(portion.tokens)).sum());
+            leases.gave_back(portions.iter().map(|portion| portion.amount).sum());
         }
     }
 }
 
 /// Waits until a lease ends, and gives back what is left of it.
-async fn keep<S: Store + 'static>(limiter: Weak<LimiterInner<S>>, portion: Portion) {
-    loop {
-        let wait_us = {
-            let Some(limiter) = limiter.upgrade() else { return };
-            let (Some(leases), Some(charges)) = (&limiter.leases, portion.charges()) else { return };
-            match leases.end(&charges[0], limiter.fallback.clock.now()) {
-                Ok(returned) => match returned.filter(|returned| limiter.is_in_force(&returned.limit)) {
-                    Some(returned) => return limiter.give_back(&[returned]).await,
-                    None => return,
-                },
-                Err(wait_us) => wait_us,
-            }
-        };
-        tokio::time::sleep(Duration::from_micros(wait_us)).await;
+struct LeaseKeeper<S: Store + 'static> {
+    limiter: Weak<LimiterInner<S>>,
+    /// `None` once the lease has ended.
+    portion: Option<Portion>,
+}
+
+impl<S: Store + 'static> LeaseKeeper<S> {
+    async fn run(mut self, runtime: Runtime) {
+        while let Some(portion) = &self.portion {
+            let wait_us = {
+                let Some(limiter) = self.limiter.upgrade() else { return };
+                let (Some(leases), Some(charges)) = (&limiter.leases, portion.charges()) else { return };
+                match leases.end(&charges[0], limiter.fallback.clock.now()) {
+                    Ok(returned) => {
+                        drop(charges);
+                        self.portion = None;
+                        let Some(returned) = returned.filter(|returned| limiter.is_in_force(&returned.limit))
+                        else {
+                            return;
+                        };
+                        return limiter.give_back(&[returned]).await;
+                    }
+                    Err(wait_us) => wait_us,
+                }
+            };
+            runtime.sleep(Duration::from_micros(wait_us)).await;
+        }
+    }
+}
+
+impl<S: Store + 'static> Drop for LeaseKeeper<S> {
+    /// If the runtime ends before the lease, another one goes on.
+    fn drop(&mut self) {
+        if let (Some(portion), Some(limiter)) = (self.portion.take(), self.limiter.upgrade())
+            && let Some(leases) = &limiter.leases
+        {
+            leases.add_orphan(portion);
+        }
     }
 }
 
@@ -220,7 +262,7 @@ impl<'a, S: Store> LeaseShare<'a, S> {
         let asked = |(charge, part): (&Charge<'a>, &LeasePart)| match part {
             LeasePart::Covered(..) => None,
             LeasePart::Asked(aside) => {
-                let cost = Cost::new(u64::from(charge.cost().get() - aside.tokens())).ok()?;
+                let cost = Cost::new(charge.cost().amount().above(aside.amount())).ok()?;
                 Charge::new(charge.key(), charge.limit().clone(), cost).ok()
             }
         };
@@ -230,22 +272,22 @@ impl<'a, S: Store> LeaseShare<'a, S> {
     /// The outcome for the whole chain, by the store's outcome for the [rest](Self::rest).
     pub(super) fn outcome(mut self, rest: &Outcome, now: Micros) -> Outcome {
         let clock = BucketNote {
-            bucket: Bucket::new(MicroTokens::default(), rest.at),
+            bucket: Bucket::new(Amount::ZERO, rest.at),
             store_heard: rest.at,
             sent: now,
             heard: now,
         };
         let mut asked = rest.buckets.iter();
-        let bucket = |part: &LeasePart| {
+        let bucket = |(charge, part): (&Charge<'_>, &LeasePart)| {
             let (bucket, aside) = match part {
                 LeasePart::Covered(_, aside) => (part.bucket(&clock), aside),
                 LeasePart::Asked(aside) => (asked.next().copied().unwrap_or(clock.bucket), aside),
             };
             // What a denial leaves over is still here.
-            let kept = if rest.allowed { 0 } else { MicroTokens::from_tokens(aside.tokens()).get() };
-            Bucket::new(MicroTokens::new(bucket.held().get() + kept), bucket.written_at())
+            let kept = if rest.allowed { Amount::ZERO } else { aside.amount() };
+            bucket.with_more(charge.limit().limit(), kept)
         };
-        let buckets = self.parts.iter().map(bucket).collect();
+        let buckets = self.charges.iter().zip(&self.parts).map(bucket).collect();
         self.is_spent = rest.allowed;
         Outcome { allowed: rest.allowed, at: rest.at, buckets }
     }
@@ -282,7 +324,7 @@ impl Portion {
     }
 
     fn charge(&self) -> Option<Charge<'_>> {
-        let (key, cost) = (Key::new(&self.key).ok()?, Cost::new(self.tokens.into()).ok()?);
+        let (key, cost) = (Key::new(&self.key).ok()?, Cost::new(self.amount).ok()?);
         Charge::new(key, self.limit.clone(), cost).ok()
     }
 }

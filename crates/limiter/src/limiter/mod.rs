@@ -19,17 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, Plan,
-    Reason, RefundId, RefundOutcome, Store, StoreError,
+    Amount, Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key,
+    Plan, Reason, RefundId, RefundOutcome, Store, StoreError, StoreExt,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
-use tokio::time::Instant;
 
 pub use self::acquire::Acquired;
 pub use self::builder::RateLimiterBuilder;
 pub(crate) use self::fallback::Fallback;
-pub(crate) use self::inner::{LimiterInner, in_time};
+pub(crate) use self::inner::LimiterInner;
 use self::inner::{SHORTEST_PAUSE, SpentOne};
 pub use self::keyed::KeyedLimiter;
 pub use self::partial::{ChargeDecision, PartialDecision};
@@ -71,8 +70,9 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList + Send,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> Result<Decision, LimiterError> {
+        let tokens = tokens.into();
         if let Some(one) = self.spend_one(key, &plans, tokens) {
             return Ok(self.inner.conclude_one(&one));
         }
@@ -91,7 +91,7 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
         let charges = self.charges(key, plans, tokens);
         async move { Ok(self.peek_charges(charges?).await) }
@@ -102,7 +102,7 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> impl Future<Output = Result<PartialDecision, LimiterError>> + Send {
         let charges = self.reachable_charges(key, plans, tokens);
         async move { Ok(self.spend_up_to_charges(without_permit(charges?)?).await) }
@@ -114,7 +114,7 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> impl Future<Output = Result<ChargeDecision, StoreCallError>> + Send {
         let charges = self.late_charges(key, plans, tokens);
         async move { Ok(self.charge_late(charges?).await?) }
@@ -125,7 +125,7 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> impl Future<Output = Result<Decision, StoreCallError>> + Send {
         let charges = self.charges(key, plans, tokens);
         async move { Ok(self.refund_charges(charges?).await?) }
@@ -137,7 +137,7 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
         id: &str,
     ) -> impl Future<Output = Result<RefundDecision, StoreCallError>> + Send {
         let charges = self.charges(key, plans, tokens);
@@ -168,23 +168,24 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
         let policy = wait.policy(self.inner.fallback.policy);
         let ask = Ask::from(without_permit(self.charges(key, plans, tokens)?)?).on_failure(policy);
-        let give_up = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
+        let runtime = &self.inner.runtime;
+        let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
         loop {
             let decision = self.allow_charges(ask.clone()).await;
             let ready = decision.retry_after();
-            let left = give_up.map_or(Duration::MAX, |give_up| give_up - Instant::now());
+            let left = give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
             let is_final = decision.allowed() || decision.may_have_run() || is_refused(&decision);
             if is_final || left.is_zero() || ready > left {
                 return Ok(decision);
             }
             // Jitter must not make a caller wait longer than it allowed.
-            let pause = ready.max(SHORTEST_PAUSE).saturating_add(wait.drawn_jitter());
-            tokio::time::sleep(pause.min(left)).await;
+            let pause = ready.max(SHORTEST_PAUSE).saturating_add(wait.drawn_jitter(runtime));
+            runtime.sleep(pause.min(left)).await;
         }
     }
 
@@ -214,7 +215,7 @@ impl<S: Store> RateLimiter<S> {
     pub async fn peek_charges(&self, ask: impl Into<Ask<'_>>) -> Decision {
         let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
         let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
-        let answer = in_time(deadline, inner.store.peek(&charges)).await;
+        let answer = inner.in_time(deadline, inner.store.peek(&charges)).await;
         question.peeked(answer.as_ref());
         let decision = match answer {
             Ok(outcome) => {
@@ -232,12 +233,12 @@ impl<S: Store> RateLimiter<S> {
         let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
         if asked == Cost::ZERO {
             return PartialDecision {
-                tokens: 0,
+                granted: Amount::ZERO,
                 decision: self.peek_charges(Ask { charges, options }).await,
             };
         }
         let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
-        let answer = in_time(deadline, inner.store.spend_up_to(&charges)).await;
+        let answer = inner.in_time(deadline, inner.store.spend_up_to(&charges)).await;
         question.answered(answer.as_ref().map(|grant| &grant.outcome));
         let granted = match answer {
             Ok(grant) => PartialDecision::of(&charges, grant, DecisionSource::Store),
@@ -251,7 +252,7 @@ impl<S: Store> RateLimiter<S> {
     pub async fn charge_late(&self, ask: impl Into<Ask<'_>>) -> Result<ChargeDecision, StoreError> {
         let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
         let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
-        let answer = in_time(deadline, inner.store.charge(&charges)).await;
+        let answer = inner.in_time(deadline, inner.store.charge(&charges)).await;
         question.changed(answer.as_ref().map(|charged| &charged.outcome));
         let ChargeOutcome { uncovered, outcome } = answer?;
         let decision = Decision::from_outcome(&charges, &outcome, DecisionSource::Store);
@@ -263,7 +264,7 @@ impl<S: Store> RateLimiter<S> {
     pub async fn refund_charges(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
         let inner = &self.inner;
         let question = inner.question(&charges);
-        let answer = in_time(inner.deadline, inner.store.refund(&charges)).await;
+        let answer = inner.in_time(inner.deadline, inner.store.refund(&charges)).await;
         question.changed(answer.as_ref());
         Ok(Decision::from_outcome(&charges, &answer?, DecisionSource::Store))
     }
@@ -276,7 +277,7 @@ impl<S: Store> RateLimiter<S> {
     ) -> Result<RefundDecision, StoreError> {
         let inner = &self.inner;
         let question = inner.question(&charges);
-        let answer = in_time(inner.deadline, inner.store.refund_once(&charges, id)).await;
+        let answer = inner.in_time(inner.deadline, inner.store.refund_once(&charges, id)).await;
         question.changed(answer.as_ref().map(|refunded| &refunded.outcome));
         let RefundOutcome { given, outcome } = answer?;
         Ok(RefundDecision {
@@ -289,7 +290,7 @@ impl<S: Store> RateLimiter<S> {
     pub async fn reset_charges(&self, charges: Charges<'_>) -> Result<(), StoreError> {
         // A reset has no outcome to learn from, so the buckets are forgotten however it ends.
         let _unanswered = self.inner.question(&charges);
-        let done = in_time(self.inner.deadline, self.inner.store.reset(&charges)).await;
+        let done = self.inner.in_time(self.inner.deadline, self.inner.store.reset(&charges)).await;
         // If it did not happen, what is here is still worth something.
         if let Some(leases) = &self.inner.leases
             && done.as_ref().map_or_else(StoreError::may_have_run, |()| true)
@@ -304,8 +305,9 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &'k str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> Result<Charges<'k>, LimiterError> {
+        let tokens = tokens.into();
         self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
     }
 
@@ -315,9 +317,9 @@ impl<S: Store> RateLimiter<S> {
         chain: &mut Chain,
         key: &ResolvedKey,
         plan: &str,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> Result<(), LimiterError> {
-        let mut charged = Ok(());
+        let (tokens, mut charged) = (tokens.into(), Ok(()));
         let known = self.inner.plans.visit(plan, &mut |plan| charged = chain.charge(key, plan, tokens));
         charged?;
         if known { Ok(()) } else { Err(LimiterError::UnknownPlan(plan.to_owned())) }
@@ -329,11 +331,6 @@ impl<S: Store> RateLimiter<S> {
             return Ok(());
         }
         Err(UnknownPlan { plan: plan.to_owned(), known: self.inner.plans.names() })
-    }
-
-    /// True if [`try_allow_charges`](Self::try_allow_charges) answers.
-    pub fn answers_at_once(&self) -> bool {
-        self.inner.store.answers_at_once()
     }
 
     /// The store that the limiter asks.
@@ -356,11 +353,12 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &'k str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> Result<Charges<'k>, LimiterError> {
+        let tokens = tokens.into();
         self.charges_of(key, plans, |plan| {
-            let smallest = plan.limits().iter().map(|limit| limit.limit().capacity()).min().unwrap_or(0);
-            Ok(Cost::new(tokens.min(u64::from(smallest)))?)
+            let smallest = plan.limits().iter().map(|limit| limit.limit().capacity()).min();
+            Ok(Cost::new(tokens.min(smallest.unwrap_or_default()))?)
         })
     }
 
@@ -369,7 +367,7 @@ impl<S: Store> RateLimiter<S> {
         &self,
         key: &'k str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: impl Into<Amount>,
     ) -> Result<Charges<'k>, LimiterError> {
         let (key, cost) = (Key::new(key)?, Cost::new(tokens)?);
         let mut late = Vec::new();
@@ -383,12 +381,12 @@ impl<S: Store> RateLimiter<S> {
     }
 
     /// Spends under a plan of one limit, if the store needs no waiting. `None` means that nothing was spent, also because the
-    /// question has a fault: making its charges tells which.
+    /// question has a fault: build the charges to get the error.
     ///
     /// No chain is made, and the decision is left to the caller: to move either costs as much as the store's answer.
     #[expect(clippy::inline_always, reason = "as the store's answer must not be moved either")]
     #[inline(always)]
-    fn spend_one<'k>(&self, key: &'k str, plans: &impl PlanList, tokens: u64) -> Option<SpentOne<'k, '_>> {
+    fn spend_one<'k>(&self, key: &'k str, plans: &impl PlanList, tokens: Amount) -> Option<SpentOne<'k, '_>> {
         let (key, cost) = (Key::new(key).ok()?, Cost::new(tokens).ok()?);
         let plan = self.inner.plans.lend(plans.only()?)?;
         let limit =
@@ -396,7 +394,7 @@ impl<S: Store> RateLimiter<S> {
         if !limit.limit().can_cover(cost) || limit.limit().is_concurrency() {
             return None;
         }
-        let spent = self.inner.store.try_spend_one(key, &limit, cost)?;
+        let spent = self.inner.store.spend_one(key, &limit, cost)?;
         Some(SpentOne { key, limit, cost, spent })
     }
 
@@ -475,13 +473,22 @@ impl<S: EmbeddedStore> RateLimiter<S> {
     /// assert!(limiter.try_allow("user:123", "free", 1)?.allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn try_allow(&self, key: &str, plans: impl PlanList, tokens: u64) -> Result<Decision, LimiterError> {
+    ///
+    /// # Panics
+    /// If the store answers later, which an embedded store never does.
+    pub fn try_allow(
+        &self,
+        key: &str,
+        plans: impl PlanList,
+        tokens: impl Into<Amount>,
+    ) -> Result<Decision, LimiterError> {
+        let tokens = tokens.into();
         if let Some(one) = self.spend_one(key, &plans, tokens) {
             return Ok(self.inner.conclude_one(&one));
         }
         let charges = without_permit(self.charges(key, plans, tokens)?)?;
-        let outcome = self.inner.store.spend_now(&charges);
-        Ok(self.inner.conclude(&charges, &AskOptions::default(), Ok(outcome), DecisionSource::Store, None))
+        let decided = self.inner.spend_at_once(&charges, &AskOptions::default());
+        Ok(decided.expect("an embedded store answers at once"))
     }
 }
 

@@ -1,30 +1,30 @@
-//! What a partial spend took, and what a late charge did.
+//! Decisions about partial spends and late charges.
 
-use spile_core::{Charge, Charges, Cost, Decision, DecisionSource, PartialOutcome};
+use spile_core::{Amount, Charge, Charges, Cost, Decision, DecisionSource, PartialOutcome};
 
-/// What a partial spend took.
+/// The decision about a partial spend.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PartialDecision {
-    /// Tokens taken; zero if there was not a whole one.
-    pub tokens: u32,
+    /// The amount taken; zero if less than a quantum was available.
+    pub granted: Amount,
     /// The limits after it.
     pub decision: Decision,
 }
 
-/// What a late charge did.
+/// The decision about a late charge.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ChargeDecision {
-    /// Tokens beyond the debt of a limit, which were not charged; the most of any limit.
-    pub uncovered: u64,
+    /// The amount beyond the debt of a limit, which was not charged; the largest of any limit.
+    pub uncovered: Amount,
     /// The limits after it.
     pub decision: Decision,
 }
 
 impl ChargeDecision {
-    /// A late charge of which so many tokens were not charged.
-    pub const fn new(uncovered: u64, decision: Decision) -> Self {
+    /// A late charge that left `uncovered` unpaid.
+    pub const fn new(uncovered: Amount, decision: Decision) -> Self {
         Self { uncovered, decision }
     }
 }
@@ -32,19 +32,22 @@ impl ChargeDecision {
 impl PartialDecision {
     /// The decision that the outcome of a store amounts to.
     pub(crate) fn of(charges: &Charges<'_>, outcome: PartialOutcome, source: DecisionSource) -> Self {
-        let PartialOutcome { tokens, outcome } = outcome;
-        // A caller that got no token wants to know when there is one, not when all of them are there.
-        let decision = match tokens {
-            0 => Decision::from_outcome(&first_token(charges), &outcome, source),
+        let PartialOutcome { granted, outcome } = outcome;
+        // A caller that got nothing waits for the first quantum, not for all that it asked for.
+        let decision = match granted {
+            Amount::ZERO => Decision::from_outcome(&first_quantum(charges), &outcome, source),
             _ => Decision::from_outcome(charges, &outcome, source),
         };
-        Self { tokens, decision }
+        Self { granted, decision }
     }
 }
 
-/// The same charges at one token each, which every limit can cover.
-fn first_token<'k>(charges: &Charges<'k>) -> Charges<'k> {
-    let one = |charge: &Charge<'k>| Charge::new(charge.key(), charge.limit().clone(), Cost::ONE);
+/// The charges at one quantum each, which every limit can cover.
+fn first_quantum<'k>(charges: &Charges<'k>) -> Charges<'k> {
+    let one = |charge: &Charge<'k>| {
+        let cost = Cost::saturating(charge.limit().limit().quantum());
+        Charge::new(charge.key(), charge.limit().clone(), cost)
+    };
     let ones: Result<Vec<_>, _> = charges.iter().map(one).collect();
     ones.and_then(Charges::new).unwrap_or_else(|_| charges.clone())
 }

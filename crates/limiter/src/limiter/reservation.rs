@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use spile_core::{
-    Charges, Cost, Decision, DecisionSource, LimitStatus, ReservationMarker, SettleOutcome, Store, StoreError,
+    Amount, Charges, Cost, Decision, DecisionSource, LimitStatus, ReservationMarker, SettleOutcome, Store,
+    StoreError, StoreExt,
 };
 use spile_policy::{BucketCharge, Chain, identity};
 
-use super::inner::in_time;
 use super::settle::Settled;
 use super::{PlanList, RateLimiter};
 use crate::ask::Ask;
@@ -53,10 +53,10 @@ impl<S: Store + 'static> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList + Send,
-        tokens: u64,
+        tokens: impl Into<Amount>,
         ttl: Duration,
     ) -> Result<Reservation<S>, ReserveError> {
-        let (chain, marker) = self.reservation_of(key, plans, tokens, ttl)?;
+        let (chain, marker) = self.reservation_of(key, plans, tokens.into(), ttl)?;
         let decision = self.reserve_chain(&chain, marker).await;
         if !decision.allowed() {
             return Err(ReserveError::Denied(Box::new(decision)));
@@ -68,10 +68,10 @@ impl<S: Store + 'static> RateLimiter<S> {
         &self,
         key: &str,
         plans: impl PlanList,
-        tokens: u64,
+        tokens: Amount,
         ttl: Duration,
     ) -> Result<(Chain, ReservationMarker), LimiterError> {
-        let marker = ReservationMarker::new(random_id(), ttl)?;
+        let marker = ReservationMarker::new(self.inner.runtime.random_id(), ttl)?;
         let mut chain = Chain::new(None);
         let key = identity(key)?;
         Cost::new(tokens)?;
@@ -95,7 +95,7 @@ impl<S: Store> RateLimiter<S> {
         }
         let question = inner.question(&charges);
         let deadline = options.deadline(inner.deadline);
-        let answer = in_time(deadline, inner.store.spend(&marker.reserve(&charges))).await;
+        let answer = inner.in_time(deadline, inner.store.spend(&marker.reserve(&charges))).await;
         // The charges come first, so that the buckets of the markers are left out.
         question.answered(answer.as_ref());
         let (shown, answer) = match answer {
@@ -118,9 +118,9 @@ impl<S: Store> RateLimiter<S> {
         &self,
         chain: &Chain,
         marker: ReservationMarker,
-        tokens: u64,
+        tokens: impl Into<Amount> + Send,
     ) -> Result<Settled, StoreError> {
-        let actual = Cost::new(tokens).unwrap_or(Cost::MAX);
+        let actual = Cost::saturating(tokens);
         let charges = chain.charges_at(BucketCharge::cost);
         let mut settled = Settled { already: true, ..Settled::default() };
         let mut limits: Vec<Option<LimitStatus>> = vec![None; charges.len()];
@@ -150,7 +150,7 @@ impl<S: Store> RateLimiter<S> {
     ) -> Result<SettleOutcome, StoreError> {
         let inner = &self.inner;
         let question = inner.question(charges);
-        let answer = in_time(inner.deadline, inner.store.settle(charges, marker, actual)).await;
+        let answer = inner.in_time(inner.deadline, inner.store.settle(charges, marker, actual)).await;
         question.changed(answer.as_ref().map(|done| &done.outcome));
         answer
     }
@@ -163,7 +163,7 @@ impl<S: Store + 'static> Reservation<S> {
     }
 
     /// Gives everything back when the reservation is dropped without having been settled: the work is cancelled, or panics.
-    /// It is given back in the background, within a runtime of tokio.
+    /// It is given back in the background, if it is dropped on a runtime.
     pub fn cancel_on_drop(mut self) -> Self {
         self.cancel_on_drop = true;
         self
@@ -171,7 +171,7 @@ impl<S: Store + 'static> Reservation<S> {
 
     /// Makes it cost `tokens` in the end. Less is given back; more is charged, into debt if need be. It happens once: after an
     /// error it can be asked for again, after a success [`already`](Settled::already) says that nothing was changed.
-    pub async fn settle(&mut self, tokens: u64) -> Result<Settled, StoreError> {
+    pub async fn settle(&mut self, tokens: impl Into<Amount> + Send) -> Result<Settled, StoreError> {
         if !self.open {
             return Ok(Settled { already: true, ..Settled::default() });
         }
@@ -186,10 +186,10 @@ impl<S: Store + 'static> Drop for Reservation<S> {
         if !(self.cancel_on_drop && self.open) {
             return;
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Some(spawner) = self.limiter.inner.runtime.spawner() else { return };
         let (limiter, marker) = (self.limiter.clone(), self.marker);
         let chain = std::mem::replace(&mut self.chain, Chain::new(None));
-        runtime.spawn(async move {
+        spawner.spawn(async move {
             // If the store does not answer, the reservation stays charged, as if the process had ended.
             let _settled = limiter.settle_chain(&chain, marker, 0).await;
         });
@@ -203,9 +203,4 @@ impl<S: Store + 'static> std::fmt::Debug for Reservation<S> {
             .field("open", &self.open)
             .finish_non_exhaustive()
     }
-}
-
-/// A number that no other reservation has.
-fn random_id() -> u128 {
-    fastrand::u128(..)
 }

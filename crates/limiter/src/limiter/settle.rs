@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use spile_core::{Decision, DecisionSource, LimitStatus, Reason, Store, StoreError};
+use spile_core::{Amount, Decision, DecisionSource, LimitStatus, Reason, Store, StoreError};
 use spile_policy::{BucketCharge, Chain};
 
 use super::RateLimiter;
@@ -12,8 +12,8 @@ use crate::ask::Ask;
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Settled {
-    /// Tokens beyond the debt of a limit. They stay unpaid.
-    pub uncovered: u64,
+    /// The amount beyond the debt of a limit. It stays unpaid.
+    pub uncovered: Amount,
     /// True if it had been settled before: then nothing was charged or given back this time.
     pub already: bool,
     /// The limits of the chain now, scaled as they were for the decision that is settled. `None` if they have not changed,
@@ -33,8 +33,9 @@ impl<S: Store> RateLimiter<S> {
         &self,
         chain: &Chain,
         decision: &Decision,
-        tokens: u64,
+        tokens: impl Into<Amount> + Send,
     ) -> Result<Settled, StoreError> {
+        let tokens = tokens.into();
         self.settle_each(chain, decision, |_| tokens).await
     }
 
@@ -43,27 +44,28 @@ impl<S: Store> RateLimiter<S> {
         &self,
         chain: &Chain,
         decision: &Decision,
-        tokens: impl Fn(&BucketCharge) -> u64 + Send + Sync,
+        tokens: impl Fn(&BucketCharge) -> Amount + Send + Sync,
     ) -> Result<Settled, StoreError> {
         let mut settled = Settled::default();
         let mut left = None;
         let cost = |bucket: &BucketCharge| bucket.cost_at(tokens(bucket));
-        let more = |bucket: &BucketCharge| cost(bucket).saturating_sub(bucket.cost());
-        let less = |bucket: &BucketCharge| bucket.cost().saturating_sub(cost(bucket));
-        if chain.buckets().iter().any(|bucket| more(bucket) > 0) {
+        let more = |bucket: &BucketCharge| cost(bucket).above(bucket.cost());
+        let less = |bucket: &BucketCharge| bucket.cost().above(cost(bucket));
+        if chain.buckets().iter().any(|bucket| more(bucket) > Amount::ZERO) {
             let charged = self.charge_late(Ask::for_chain(chain, chain.late_charges(more))).await?;
             settled.uncovered = charged.uncovered;
             left = Some(charged.decision);
         }
-        if is_taken(decision) && chain.buckets().iter().any(|bucket| less(bucket) > 0) {
+        if is_taken(decision) && chain.buckets().iter().any(|bucket| less(bucket) > Amount::ZERO) {
             let over = self.windows_over(chain, decision).await;
-            let back =
-                |(at, bucket): (usize, &BucketCharge)| if over.contains(&at) { 0 } else { less(bucket) };
-            let back: Vec<u64> = chain.buckets().iter().enumerate().map(back).collect();
-            if back.iter().any(|tokens| *tokens > 0) {
+            let back = |(at, bucket): (usize, &BucketCharge)| {
+                if over.contains(&at) { Amount::ZERO } else { less(bucket) }
+            };
+            let back: Vec<Amount> = chain.buckets().iter().enumerate().map(back).collect();
+            if back.iter().any(|amount| *amount > Amount::ZERO) {
                 let index =
                     |bucket: &BucketCharge| chain.buckets().iter().position(|own| ptr::eq(own, bucket));
-                let back = |bucket: &BucketCharge| index(bucket).map_or(0, |at| back[at]);
+                let back = |bucket: &BucketCharge| index(bucket).map_or(Amount::ZERO, |at| back[at]);
                 left = Some(self.refund_charges(chain.charges_at(back)).await?);
             }
         }
@@ -80,7 +82,7 @@ impl<S: Store> RateLimiter<S> {
         if chain.buckets().iter().all(|bucket| bucket.limit().limit().windows().is_none()) {
             return Vec::new();
         }
-        let now = self.peek_charges(chain.charges_at(|_| 0)).await;
+        let now = self.peek_charges(chain.charges_at(|_| Amount::ZERO)).await;
         let is_over = |then: &LimitStatus, now: &LimitStatus| {
             let windows = then.limit().windows();
             windows.is_some_and(|windows| !windows.window_at(then.at()).contains(now.at()))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spile_core::FailurePolicy;
+use spile_runtime::Runtime;
 
 /// How [`until_ready`](crate::RateLimiter::until_ready) and [`acquire_when_ready`](crate::RateLimiter::acquire_when_ready) wait.
 ///
@@ -49,7 +50,7 @@ impl Wait {
         }
     }
 
-    pub(crate) fn drawn_jitter(&self) -> Duration {
-        self.jitter.mul_f64(fastrand::f64())
+    pub(crate) fn drawn_jitter(&self, runtime: &Runtime) -> Duration {
+        self.jitter.mul_f64(runtime.random_share())
     }
 }

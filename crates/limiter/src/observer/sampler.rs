@@ -18,11 +18,18 @@ pub(crate) struct Sampler {
     /// burst.
     next_us: AtomicU64,
     skipped: AtomicU64,
+    /// The state of the random gaps. It starts the same everywhere, so that a simulation repeats.
+    random: AtomicU64,
 }
 
 impl Sampler {
     pub(crate) const fn every(gap_us: u64) -> Self {
-        Self { longest_us: 2 * gap_us, next_us: AtomicU64::new(0), skipped: AtomicU64::new(0) }
+        Self {
+            longest_us: 2 * gap_us,
+            next_us: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            random: AtomicU64::new(0),
+        }
     }
 
     /// True if this decision is not sampled; a later sample stands for it.
@@ -49,12 +56,21 @@ impl Sampler {
         let behind = now.checked_sub(next).is_none_or(|behind_us| behind_us >= burst_us);
         let from = if behind { now.saturating_sub(burst_us) } else { next };
         let in_burst = from + self.longest_us <= now;
-        let gap_us = if in_burst { self.longest_us / 2 } else { fastrand::u64(1..=self.longest_us) };
+        let gap_us = if in_burst { self.longest_us / 2 } else { 1 + self.random() % self.longest_us };
         self.next_us.store(from + gap_us, Ordering::Relaxed);
         let skipped = self.skipped.load(Ordering::Relaxed);
         self.skipped.store(0, Ordering::Relaxed);
         // Decisions that were skipped before a pause belong to a load that is over, not to the first caller after it.
         if behind { 1 } else { skipped + 1 }
+    }
+
+    /// A random number, by `SplitMix64`.
+    fn random(&self) -> u64 {
+        let state = self.random.load(Ordering::Relaxed).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        self.random.store(state, Ordering::Relaxed);
+        let mixed = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ mixed >> 31
     }
 }
 

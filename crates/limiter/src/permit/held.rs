@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use spile_core::{Charge, Charges, Cost, Key, LimitName, Micros, NamedLimit, PermitId};
+use spile_runtime::Spawner;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -40,12 +41,12 @@ pub(crate) struct HeldPlaces {
     /// Set once it was released or dropped.
     ended: AtomicBool,
     loss: Notify,
-    runtime: Option<tokio::runtime::Handle>,
+    spawner: Option<Spawner>,
 }
 
 impl HeldPlaces {
     /// The places of a chain's concurrencies, asked for at `sent`. The store counts the hold time from later than that.
-    pub(crate) fn new(id: PermitId, charges: &Charges<'_>, sent: Micros) -> Self {
+    pub(crate) fn new(id: PermitId, charges: &Charges<'_>, sent: Micros, spawner: Option<Spawner>) -> Self {
         let permits = charges.iter().filter(|charge| charge.needs_permit());
         let places = permits.map(|charge| (charge.key().as_str().into(), charge.limit().clone())).collect();
         let hold = charges.hold().unwrap_or_default();
@@ -62,7 +63,7 @@ impl HeldPlaces {
             lost: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             loss: Notify::new(),
-            runtime: tokio::runtime::Handle::try_current().ok(),
+            spawner,
         }
     }
 
@@ -76,8 +77,8 @@ impl HeldPlaces {
     }
 
     /// The runtime that it was taken on. A permit may be dropped elsewhere.
-    pub(crate) const fn runtime(&self) -> Option<&tokio::runtime::Handle> {
-        self.runtime.as_ref()
+    pub(crate) const fn spawner(&self) -> Option<&Spawner> {
+        self.spawner.as_ref()
     }
 
     /// The key and the limit of each place.

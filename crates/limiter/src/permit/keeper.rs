@@ -1,25 +1,31 @@
 //! Keeps the permits of this process: renews them in time, and releases them.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use parking_lot::Mutex;
-use spile_core::{Charge, Charges, LimitName, Micros, PermitStep, Store, StoreError};
+use spile_core::{Charge, Charges, LimitName, Micros, PermitStep, Store, StoreError, StoreExt};
+use spile_runtime::{Runtime, Spawner};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 
 use super::lent::LentPermits;
 use super::stats::{PermitStats, StatsTable};
 use super::turns::Turns;
 use super::{HeldPlaces, PlacesIn};
-use crate::limiter::{LimiterInner, in_time};
+use crate::limiter::LimiterInner;
 
 /// How often permits are looked at. Those that are due within this time are renewed together.
 const TICK: Duration = Duration::from_millis(250);
+/// If the task that renews has not run for this long, the task of another runtime takes over. With the shortest hold time of a
+/// second, renewals then still come in time.
+const STALE: Duration = Duration::from_millis(500);
 /// How many renewals are under way at once. The store puts them into as few calls as it can.
 const AT_ONCE: usize = 1_000;
 /// The first pause before a release is tried again, and the longest.
@@ -34,7 +40,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct PermitKeeper {
     held: Mutex<HashMap<usize, Arc<HeldPlaces>, foldhash::fast::RandomState>>,
-    is_running: AtomicBool,
+    /// The tasks that can renew permits, one for each runtime that takes them, so that renewals do not depend on one runtime.
+    renewers: Mutex<Renewers>,
     releasing: AtomicUsize,
     /// The places that are being released, and how many permits of each.
     being_released: Mutex<HashMap<(String, LimitName), usize, foldhash::fast::RandomState>>,
@@ -46,8 +53,49 @@ pub(crate) struct PermitKeeper {
     pub(crate) turns: Turns,
 }
 
+#[derive(Debug, Default)]
+struct Renewers {
+    /// The number of each task, and the runtime that it was started on.
+    tasks: Vec<(u64, Spawner)>,
+    started: u64,
+    /// The task that renews permits now, and when it last ran.
+    active: Option<(u64, Micros)>,
+}
+
+impl Renewers {
+    /// A number for a task on this runtime. `None` if it has one.
+    fn add(&mut self, spawner: &Spawner) -> Option<u64> {
+        if self.tasks.iter().any(|(_, other)| other.is_same(spawner)) {
+            return None;
+        }
+        self.started += 1;
+        self.tasks.push((self.started, spawner.clone()));
+        Some(self.started)
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.tasks.retain(|(other, _)| *other != number);
+        self.active = self.active.filter(|(active, _)| *active != number);
+    }
+
+    /// True if this task renews permits now: no other one does, or its runtime has stopped running it.
+    fn activate(&mut self, number: u64, now: Micros) -> bool {
+        let is_fresh = |at: Micros| at <= now && Duration::from_micros(now.since_us(at)) < STALE;
+        if self.active.is_some_and(|(active, at)| active != number && is_fresh(at)) {
+            return false;
+        }
+        self.active = Some((number, now));
+        true
+    }
+}
+
 /// What a permit needs of the limiter that it came from, whatever the store.
 pub(crate) trait ReleaseWork: Send + Sync {
+    fn runtime(&self) -> &Runtime;
+
+    /// Has permits renewed on the runtime of the caller, too.
+    fn keep_here(self: Arc<Self>);
+
     /// The time by the clock of this machine.
     fn now(&self) -> Micros;
 
@@ -62,6 +110,16 @@ pub(crate) trait ReleaseWork: Send + Sync {
 }
 
 impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    fn keep_here(self: Arc<Self>) {
+        if let Some(spawner) = self.runtime.spawner() {
+            Renewer::start(&self, &spawner);
+        }
+    }
+
     fn now(&self) -> Micros {
         self.fallback.clock.now()
     }
@@ -69,16 +127,16 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
     fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>) {
         self.permits.remove(&places);
         self.release_locally(&places);
-        if self.store.answers_at_once() {
+        if !self.store.is_shared() {
             // The answer is there at once, so that no task is needed, nor a runtime.
             let mut release = Box::pin(self.release(&places));
             if let Poll::Ready(_done) = release.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 return;
             }
         }
-        let Some(runtime) = runtime_for(&places) else { return };
+        let Some(spawner) = self.spawner_for(&places) else { return };
         let releasing = Releasing::new(Arc::clone(&self), Arc::clone(&places));
-        runtime.spawn(async move {
+        spawner.spawn(async move {
             let was_held = self.release_until_done(&places).await;
             drop(releasing);
             if places.may_arrive_late(was_held) {
@@ -98,10 +156,10 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
             let Some(places) = unreleased.places.clone() else { return Ok(()) };
             let was_held = unreleased.limiter.release(&places).await?;
             drop(unreleased.places.take());
-            let runtime = if places.may_arrive_late(was_held) { runtime_for(&places) } else { None };
-            if let Some(runtime) = runtime {
-                let limiter = Arc::clone(&unreleased.limiter);
-                runtime.spawn(async move { limiter.release_late(&places).await });
+            let limiter = Arc::clone(&unreleased.limiter);
+            let spawner = if places.may_arrive_late(was_held) { limiter.spawner_for(&places) } else { None };
+            if let Some(spawner) = spawner {
+                spawner.spawn(async move { limiter.release_late(&places).await });
             }
             Ok(())
         })
@@ -115,13 +173,9 @@ impl PermitKeeper {
             counts.held += 1;
             counts.acquired += 1;
         });
-        let mut held = self.held.lock();
-        held.insert(number(places), Arc::clone(places));
-        if !self.is_running.swap(true, Ordering::AcqRel) {
-            match places.runtime() {
-                Some(runtime) => Running::start(limiter, runtime, Vec::new()),
-                None => self.is_running.store(false, Ordering::Release),
-            }
+        self.held.lock().insert(number(places), Arc::clone(places));
+        if let Some(spawner) = places.spawner() {
+            Renewer::start(limiter, spawner);
         }
     }
 
@@ -196,18 +250,15 @@ impl PermitKeeper {
         self.releasing.load(Ordering::Acquire)
     }
 
-    /// A runtime of a permit that is held, if it is none of these.
-    fn runtime_besides(&self, ended: &[tokio::runtime::Id]) -> Option<tokio::runtime::Handle> {
-        // Not waited for: the task that ends because nothing is held has the lock.
-        let held = self.held.try_lock()?;
-        held.values()
-            .filter_map(|places| places.runtime())
-            .find(|runtime| !ended.contains(&runtime.id()))
-            .cloned()
-    }
-
+    /// The permits to renew now. Until it is known how that went, each is due again only after a while, so that a task that takes
+    /// over does not renew it at the same time.
     fn due(&self, now: Micros) -> Vec<Arc<HeldPlaces>> {
-        self.held.lock().values().filter(|places| places.is_due(now)).cloned().collect()
+        let held = self.held.lock();
+        let due: Vec<_> = held.values().filter(|places| places.is_due(now + TICK)).cloned().collect();
+        for places in &due {
+            places.renew_after(now, TICK + SOON.min(places.hold() / 9));
+        }
+        due
     }
 }
 
@@ -262,62 +313,58 @@ impl<S> Drop for Releasing<S> {
     }
 }
 
-/// The runtime for work about a permit. The one that it was taken on may have ended.
-fn runtime_for(places: &HeldPlaces) -> Option<tokio::runtime::Handle> {
-    tokio::runtime::Handle::try_current().ok().or_else(|| places.runtime().cloned())
-}
-
 fn number(places: &Arc<HeldPlaces>) -> usize {
     Arc::as_ptr(places) as usize
 }
 
-/// The task that renews permits. If its runtime ends, another runtime that has permits goes on.
-struct Running<S: Store + 'static> {
+/// A task that renews permits as long as any are held. Of the tasks on several runtimes one is active, and the others stand by.
+struct Renewer<S: Store + 'static> {
     limiter: Weak<LimiterInner<S>>,
-    /// The runtimes that have ended, and last its own.
-    runtimes: Vec<tokio::runtime::Id>,
+    number: u64,
 }
 
-impl<S: Store + 'static> Running<S> {
-    fn start(
-        limiter: &Arc<LimiterInner<S>>,
-        on: &tokio::runtime::Handle,
-        mut runtimes: Vec<tokio::runtime::Id>,
-    ) {
-        runtimes.push(on.id());
-        on.spawn(keep(Self { limiter: Arc::downgrade(limiter), runtimes }));
-    }
-}
-
-impl<S: Store + 'static> Drop for Running<S> {
-    fn drop(&mut self) {
-        let Some(limiter) = self.limiter.upgrade() else { return };
-        let another = limiter.permits.runtime_besides(&self.runtimes);
-        limiter.permits.is_running.store(another.is_some(), Ordering::Release);
-        if let Some(another) = another {
-            Self::start(&limiter, &another, std::mem::take(&mut self.runtimes));
+impl<S: Store + 'static> Renewer<S> {
+    /// Starts a task on this runtime, unless it has one.
+    fn start(limiter: &Arc<LimiterInner<S>>, spawner: &Spawner) {
+        // The lock is released before the task is spawned: a runtime that has ended drops it at once.
+        let number = limiter.permits.renewers.lock().add(spawner);
+        if let Some(number) = number {
+            spawner.spawn(Self { limiter: Arc::downgrade(limiter), number }.run(limiter.runtime.clone()));
         }
     }
-}
 
-/// Renews permits as long as there are any.
-async fn keep<S: Store + 'static>(running: Running<S>) {
-    loop {
-        tokio::time::sleep(TICK).await;
-        let Some(limiter) = running.limiter.upgrade() else { return };
-        let keeper = &limiter.permits;
-        let due = keeper.due(limiter.fallback.clock.now() + TICK);
-        for some in due.chunks(AT_ONCE) {
-            let mut renewals = JoinSet::new();
-            for places in some {
-                renewals.spawn(renew(Arc::clone(&limiter), Arc::clone(places)));
+    async fn run(self, runtime: Runtime) {
+        loop {
+            runtime.sleep(TICK).await;
+            let Some(limiter) = self.limiter.upgrade() else { return };
+            let keeper = &limiter.permits;
+            if keeper.renewers.lock().activate(self.number, limiter.fallback.clock.now()) {
+                self.renew_due(&limiter).await;
             }
-            while renewals.join_next().await.is_some() {}
+            // Both locks are held until the end of this task is noted, so that a permit that is added then starts another.
+            let held = keeper.held.lock();
+            if held.is_empty() {
+                keeper.renewers.lock().remove(self.number);
+                return;
+            }
         }
-        // The lock is held until the end of this task is noted, so that a permit that is added then starts another.
-        let held = keeper.held.lock();
-        if held.is_empty() {
-            return drop((running, held));
+    }
+
+    async fn renew_due(&self, limiter: &Arc<LimiterInner<S>>) {
+        let due = limiter.permits.due(limiter.fallback.clock.now());
+        for some in due.chunks(AT_ONCE) {
+            let renewals = some.iter().map(|places| renew(Arc::clone(limiter), Arc::clone(places)));
+            // A store that panics for one permit must not lose the others.
+            join_all(renewals.map(|renewal| AssertUnwindSafe(renewal).catch_unwind())).await;
+        }
+    }
+}
+
+impl<S: Store + 'static> Drop for Renewer<S> {
+    /// Also if its runtime ends.
+    fn drop(&mut self) {
+        if let Some(limiter) = self.limiter.upgrade() {
+            limiter.permits.renewers.lock().remove(self.number);
         }
     }
 }
@@ -354,11 +401,16 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
 }
 
 impl<S: Store + 'static> LimiterInner<S> {
+    /// The runtime for work about a permit. The one that it was taken on may have ended.
+    fn spawner_for(&self, places: &HeldPlaces) -> Option<Spawner> {
+        self.runtime.spawner().or_else(|| places.spawner().cloned())
+    }
+
     /// Renews places in the store, or takes them again. True if they are held there now.
     async fn renew_places(&self, places: &HeldPlaces, charges: &Charges<'_>) -> Result<bool, StoreError> {
         // A node that hangs must not make the renewals of others late.
         let deadline = self.deadline.min(places.hold() / 9);
-        let step = async |step| in_time(deadline, self.store.permit(charges, places.id(), step)).await;
+        let step = async |step| self.in_time(deadline, self.store.permit(charges, places.id(), step)).await;
         if places.counted_in() == PlacesIn::Store && step(PermitStep::Renew).await?.allowed {
             return Ok(true);
         }
@@ -407,7 +459,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         let mut was_held = false;
         if places.may_be_in_store() {
             let released = self.store.permit(&charges, places.id(), PermitStep::Release);
-            was_held = in_time(self.deadline, released).await?.allowed;
+            was_held = self.in_time(self.deadline, released).await?.allowed;
         }
         self.permits.turns.released(&charges);
         Ok(was_held)
@@ -419,7 +471,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         let mut pause = FIRST_PAUSE;
         let mut released = self.release(places).await;
         while released.is_err() && self.fallback.clock.now() < give_up {
-            tokio::time::sleep(pause).await;
+            self.runtime.sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
             released = self.release(places).await;
         }
@@ -430,7 +482,7 @@ impl<S: Store + 'static> LimiterInner<S> {
     /// another order, and a lost packet is sent again after a while.
     async fn release_late(&self, places: &HeldPlaces) {
         for pause in [self.deadline, LATE_PACKET, 5 * LATE_PACKET] {
-            tokio::time::sleep(pause).await;
+            self.runtime.sleep(pause).await;
             let was_held = matches!(self.release(places).await, Ok(true));
             if !places.may_arrive_late(was_held) {
                 return;

@@ -23,7 +23,7 @@ impl LentPermits {
         }
         // Those that have ended are removed when the numbers are next asked for.
         if lent.len() < MOST {
-            lent.insert(id.clone(), HeldPlaces::new(id.clone(), charges, sent));
+            lent.insert(id.clone(), HeldPlaces::new(id.clone(), charges, sent, None));
         }
     }
 

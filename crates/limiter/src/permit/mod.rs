@@ -47,12 +47,14 @@ impl Permit {
 
     /// Returns when it is not held any more, although it was neither released nor dropped.
     pub async fn lost(&self) {
+        // The runtime that it was taken on may have ended.
+        Arc::clone(&self.release).keep_here();
         loop {
             // Made before the look at the time, so that no loss in between is missed.
             let lost = self.places.loss();
             let Some(left) = self.places.time_left(self.release.now()) else { return };
             // Renewals prolong the time, so it is looked at again when it should be over.
-            let _looked = tokio::time::timeout(left, lost).await;
+            let _looked = self.release.runtime().timeout(left, lost).await;
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{Charge, Charges};
+use spile_runtime::Runtime;
 use tokio::sync::Notify;
 
 /// The first pause before the store is asked again, and the longest. A release in this process ends it.
@@ -107,11 +108,11 @@ fn place(charge: &Charge<'_>) -> Place {
 
 impl Turn {
     /// Waits until a place is released in this process, or for a while: one may be released elsewhere.
-    pub(crate) async fn pause(&mut self, at_most: Duration) {
+    pub(crate) async fn pause(&mut self, at_most: Duration, runtime: &Runtime) {
         let pause = (FIRST_PAUSE * 2_u32.pow(self.pauses.min(8))).min(LONGEST_PAUSE);
         self.pauses += 1;
         // Instances that began to wait together do not ask together.
-        let pause = pause.mul_f64(0.5 + fastrand::f64()).min(at_most);
-        let _released = tokio::time::timeout(pause, self.queue.released.notified()).await;
+        let pause = pause.mul_f64(0.5 + runtime.random_share()).min(at_most);
+        let _released = runtime.timeout(pause, self.queue.released.notified()).await;
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use spile_core::{Decision, DecisionSource, FakeClock, InMemoryPlans, Limit, Plan, Store, StoreError};
+use spile_core::{
+    Amount, Decision, DecisionSource, FakeClock, InMemoryPlans, Limit, Plan, StoreError, StoreExt,
+};
 use spile_limiter::{RateLimiter, Wait};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
@@ -54,7 +56,7 @@ async fn a_denial_is_repeated_without_the_store() {
     let (asked, again) = (store.calls(), ask(&limiter, "slow", 1).await);
     assert_eq!((again.allowed(), again.source()), (false, DecisionSource::DenyCache));
     assert_eq!(again.limited_by().unwrap().as_str(), "slow");
-    assert_eq!((again.remaining(), again.retry_after()), (0, Duration::from_millis(970)));
+    assert_eq!((again.remaining(), again.retry_after()), (Amount::ZERO, Duration::from_millis(970)));
     assert_eq!(again.at(), now(&clocks, 0), "times are those of the store");
     assert_eq!(store.calls(), asked);
 }

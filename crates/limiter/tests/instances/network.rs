@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{
-    ChargeOutcome, Charges, Clock, Cost, FakeClock, HeldPermit, Micros, Outcome, PartialOutcome, PermitId,
-    PermitStep, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
-};
+use spile_core::{Answer, Charges, Clock, FakeClock, Micros, Operation, Reply, Store, StoreError, StoreExt};
 use spile_testkit::store::ModelStore;
 
 /// How long a call is on its way to the store, and its answer on the way back.
@@ -81,7 +78,7 @@ impl RemoteStore {
         *self.calls.lock()
     }
 
-    async fn call<T>(&self, answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    async fn travel<T>(&self, answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         *self.calls.lock() += 1;
         if self.is_down.load(Ordering::Relaxed) {
             return Err(StoreError::BreakerOpen);
@@ -98,58 +95,16 @@ impl RemoteStore {
 }
 
 impl Store for RemoteStore {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.call(async { self.model.spend(charges).await }).await
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        Answer::Later(self.travel(self.model.ask(operation, charges)))
     }
 
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.call(async { self.model.peek(charges).await }).await
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.call(async { self.model.spend_up_to(charges).await }).await
-    }
-
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        self.call(async { self.model.charge(charges).await }).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.call(async { self.model.refund(charges).await }).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.call(async { self.model.refund_once(charges, id).await }).await
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        self.call(async { self.model.settle(charges, marker, actual).await }).await
-    }
-
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        self.call(async { self.model.permit(charges, id, step).await }).await
-    }
-
-    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        self.call(async { self.model.holders(charges).await }).await
-    }
-
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.call(async { self.model.reset(charges).await }).await
+    fn is_shared(&self) -> bool {
+        true
     }
 }
 

@@ -18,15 +18,14 @@ const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// Saves a store to its file periodically, and once more when it is dropped.
 #[derive(Debug)]
 pub struct AutoSave {
-    /// Dropped to stop the thread.
+    /// Dropping it stops the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl AutoSave {
-    /// Saves `store` so often that a crash loses at most what was spent in the last `every`, as long as a save takes
-    /// less than half of that. `on_save` is called after every save, on the saving thread. A failed save is followed by
-    /// the next one as usual.
+    /// Saves `store` often enough that a crash loses at most what was spent in the last `every`, as long as a save takes less than
+    /// half of that. Calls `on_save` after every save, on the saving thread. After a failed save the next one follows as usual.
     pub fn start<C: Clock + 'static>(
         store: Arc<MemoryStore<C>>,
         mut file: SnapshotFile,
@@ -41,7 +40,7 @@ impl AutoSave {
                 let started = clock.now();
                 on_save(file.save(&store));
                 let took = Duration::from_micros(clock.now().since_us(started));
-                // A save holds what was spent before it began, and is durable once it has ended.
+                // A save covers what was spent before it began, and is durable when it has ended.
                 pause = every.saturating_sub(2 * took).max(took).max(MIN_PAUSE);
             }
             on_save(file.save(&store));
@@ -52,11 +51,11 @@ impl AutoSave {
 }
 
 impl Drop for AutoSave {
-    /// Saves once more, and waits for that.
+    /// Saves once more, and waits for it.
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // If `on_save` panicked, the panic message was printed already.
+            // If `on_save` panicked, the panic has already been reported.
             let _ended = thread.join();
         }
     }

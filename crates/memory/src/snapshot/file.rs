@@ -46,7 +46,7 @@ pub enum FileError {
     /// It cannot be opened, or its folder cannot be written to.
     #[error("the buckets cannot be kept in {0}: {1}")]
     Unusable(PathBuf, io::Error),
-    /// What it holds cannot be restored.
+    /// Its content cannot be restored.
     #[error("the buckets in {0} cannot be restored: {1}")]
     Unrestorable(PathBuf, RestoreError),
 }

@@ -14,11 +14,10 @@ use spile_core::{Clock, Key, Limit, LimitName, Micros, NamedLimit, PermitId};
 use crate::store::{MemoryStore, MemoryStoreBuilder};
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::{Fingerprint, Fingerprinter, Seeds};
+use crate::table::now::Now;
 
 const MAGIC: [u8; 8] = *b"spile\0bk";
-const VERSION: u32 = 2;
-/// The version without permits.
-const WITHOUT_PERMITS: u32 = 1;
+const VERSION: u32 = 3;
 /// Marks the trailer: the count of an empty block, which is never written.
 const END: u32 = 0;
 
@@ -36,31 +35,31 @@ pub struct Saved {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// It is not a snapshot.
+    /// The data is not a snapshot.
     #[error("this is not a snapshot of buckets")]
     Foreign,
-    /// It was made by a later version.
+    /// The snapshot has another version of the format.
     #[error("it has format {0}, and this version reads format {VERSION}")]
-    Newer(u32),
-    /// It was made by a version that hashes keys in another way: its buckets would never be found.
+    OtherFormat(u32),
+    /// The snapshot was made by a version that hashes keys in another way: its buckets would never be found.
     #[error("it was made by a version that hashes keys in another way")]
     OtherHash,
-    /// A part is missing or garbled.
+    /// A part is missing or damaged.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
-    /// It cannot be read.
+    /// The snapshot cannot be read.
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Writes every bucket that is not full. Locks one shard at a time while it is copied, so decisions go on
-    /// meanwhile, and buckets of different shards are of slightly different times.
+    /// Writes every bucket that is not full. Locks one shard at a time while it is copied, so decisions continue meanwhile, and the
+    /// buckets of different shards are from slightly different times.
     ///
     /// Writes one large piece per shard, so `to` needs no buffer.
     pub fn save(&self, mut to: impl Write) -> io::Result<Saved> {
-        let (now, wall) = (self.clock().now(), self.clock().wall());
-        to.write_all(&SnapshotHeader::new(self.fingerprinter(), now, wall).to_bytes())?;
+        let (now, wall) = (Now::of(self.clock()), self.clock().wall());
+        to.write_all(&SnapshotHeader::new(self.fingerprinter(), now.steady, wall).to_bytes())?;
         let (mut copied, mut block) = (Vec::new(), Vec::new());
         let (mut buckets, mut digest) = (0_u64, crc32fast::Hasher::new());
         for shard in self.shards() {
@@ -73,7 +72,7 @@ impl<C: Clock> MemoryStore<C> {
             let count = write_block(&mut block, kept);
             if count != END {
                 to.write_all(&block)?;
-                // Without the block's own checksum: the CRC of data and its CRC is always the same.
+                // Excludes the block's own checksum: the CRC of data followed by its CRC is constant.
                 digest.update(&block[..block.len() - size_of::<u32>()]);
                 buckets += u64::from(count);
             }
@@ -86,7 +85,7 @@ impl<C: Clock> MemoryStore<C> {
         Ok(Saved { buckets, digest: digest.finalize() })
     }
 
-    /// The permits of all shards, with their number ahead of them.
+    /// The permits of all shards, preceded by their number.
     fn permits_block(&self) -> Vec<u8> {
         let (mut count, mut block) = (0_u32, vec![0; size_of::<u32>()]);
         for shard in self.shards() {
@@ -94,7 +93,7 @@ impl<C: Clock> MemoryStore<C> {
                 for word in [fingerprint.place, fingerprint.check, until.get()] {
                     block.extend(word.to_le_bytes());
                 }
-                // No id has as many as 256 bytes.
+                // Ids are shorter than 256 bytes.
                 block.push(id.as_str().len() as u8);
                 block.extend(id.as_str().as_bytes());
                 count += 1;
@@ -116,9 +115,9 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         if probe(store.fingerprinter()) != header.probe {
             return Err(RestoreError::OtherHash);
         }
-        let now = store.clock().now();
+        let now = Now::of(store.clock());
         // Times are converted by the wall clock, because the clocks of the two stores may differ.
-        let here = header.wall.plus_us(now.get()).get().saturating_sub(store.clock().wall().get());
+        let here = header.wall.plus_us(now.steady.get()).get().saturating_sub(store.clock().wall().get());
         let here = Micros::new(here);
         let (mut buckets, mut block) = (0, Vec::new());
         loop {
@@ -141,16 +140,14 @@ impl<C: Clock> MemoryStoreBuilder<C> {
             return Err(RestoreError::Damaged("buckets are missing"));
         }
         from.check()?;
-        if header.version > WITHOUT_PERMITS {
-            let since_us = here.get().cast_signed() - header.now.get().cast_signed();
-            restore_permits(&mut from, &store, since_us)?;
-        }
+        let since_us = here.get().cast_signed() - header.now.get().cast_signed();
+        restore_permits(&mut from, &store, since_us)?;
         from.end()?;
         Ok(store)
     }
 }
 
-/// Adds the permits of a snapshot, whose clock was behind by so many microseconds.
+/// Adds the permits of a snapshot, and moves them forward by the time that its clock was behind.
 fn restore_permits<C: Clock>(
     from: &mut ChecksumReader<impl Read>,
     store: &MemoryStore<C>,
@@ -175,7 +172,6 @@ fn restore_permits<C: Clock>(
 
 /// The header of a snapshot.
 struct SnapshotHeader {
-    version: u32,
     seeds: Seeds,
     /// The fingerprint of a fixed key, to check that keys are still hashed in the same way.
     probe: Fingerprint,
@@ -186,12 +182,12 @@ struct SnapshotHeader {
 
 impl SnapshotHeader {
     fn new(fingerprinter: &Fingerprinter, now: Micros, wall: Micros) -> Self {
-        Self { version: VERSION, seeds: fingerprinter.seeds(), probe: probe(fingerprinter), now, wall }
+        Self { seeds: fingerprinter.seeds(), probe: probe(fingerprinter), now, wall }
     }
 
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::from(MAGIC);
-        bytes.extend(self.version.to_le_bytes());
+        bytes.extend(VERSION.to_le_bytes());
         let words = [self.probe.place, self.probe.check, self.now.get(), self.wall.get()];
         bytes.extend(self.seeds.0.into_iter().chain(words).flat_map(u64::to_le_bytes));
         seal(&mut bytes);
@@ -204,20 +200,20 @@ impl SnapshotHeader {
             return Err(RestoreError::Foreign);
         }
         let version = u32::from_le_bytes(from.take()?);
-        if version > VERSION {
-            return Err(RestoreError::Newer(version));
+        if version != VERSION {
+            return Err(RestoreError::OtherFormat(version));
         }
         let mut word = || from.take().map(u64::from_le_bytes);
         let seeds = Seeds([word()?, word()?, word()?, word()?]);
         let probe = Fingerprint { place: word()?, check: word()? };
         let (now, wall) = (Micros::new(word()?), Micros::new(word()?));
         from.check()?;
-        Ok(Self { version, seeds, probe, now, wall })
+        Ok(Self { seeds, probe, now, wall })
     }
 }
 
 fn probe(fingerprinter: &Fingerprinter) -> Fingerprint {
-    let known = Key::new("the key that nobody has").ok().zip(LimitName::new("probe").ok());
+    let known = Key::new("a key that is never used").ok().zip(LimitName::new("probe").ok());
     let limit = Limit::per_second(1).build().ok();
     match known.zip(limit) {
         Some(((key, name), limit)) => fingerprinter.of(key, &NamedLimit::new(name, limit)),
@@ -225,7 +221,7 @@ fn probe(fingerprinter: &Fingerprinter) -> Fingerprint {
     }
 }
 
-/// Replaces the contents of `block` by a block of buckets, and returns their number.
+/// Replaces the contents of `block` with a block of buckets, and returns their number.
 fn write_block<'e>(block: &mut Vec<u8>, entries: impl Iterator<Item = &'e BucketEntry>) -> u32 {
     block.clear();
     block.extend(END.to_le_bytes());
@@ -283,7 +279,7 @@ impl<R: Read> ChecksumReader<R> {
     fn end(mut self) -> Result<(), RestoreError> {
         match self.from.read(&mut [0])? {
             0 => Ok(()),
-            _ => Err(RestoreError::Damaged("something stands behind its end")),
+            _ => Err(RestoreError::Damaged("data follows its end")),
         }
     }
 }

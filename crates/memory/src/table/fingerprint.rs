@@ -1,7 +1,7 @@
 //! The identity of a bucket: 128 bits of a keyed hash instead of the key itself.
 //!
 //! Keys of any length then cost the same, and a lookup touches one cache line and no string. Two keys collide with a
-//! probability of 2^-128. The seeds are random per store, so an attacker cannot search for a collision. A restored
+//! probability of 2^-126. The seeds are random per store, so an attacker cannot search for a collision. A restored
 //! store uses the seeds of its snapshot.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use parking_lot::Mutex;
-use spile_core::{Key, NamedLimit};
+use spile_core::{Key, NamedLimit, Shape};
 
 /// The bits of `place` that depend on the key only.
 const SHARD_BITS: u64 = 0x3F;
@@ -22,6 +22,7 @@ pub(crate) const MAX_SHARDS: usize = SHARD_BITS as usize + 1;
 pub(crate) struct Fingerprint {
     /// The position in the table. Its lowest bits choose the shard.
     pub(crate) place: u64,
+    /// The lowest bits are the code of the limit's shape.
     pub(crate) check: u64,
 }
 
@@ -33,13 +34,23 @@ impl Fingerprint {
         self.place == 0 && self.check == 0
     }
 
+    /// True if it is of the bucket of a quota.
+    pub(crate) const fn is_of_quota(self) -> bool {
+        self.check & NamedLimit::SHAPE_BITS == Shape::QUOTA
+    }
+
+    /// True if it is of a bucket, which is that of a rate or a quota.
+    pub(crate) const fn is_of_bucket(self) -> bool {
+        self.is_of_quota() || self.check & NamedLimit::SHAPE_BITS == Shape::RATE
+    }
+
     /// The index of the shard. `shards` must be a power of two. All limits of a key are in one shard.
     pub(crate) const fn shard(self, shards: usize) -> usize {
         self.place as usize & (shards - 1)
     }
 }
 
-/// The seeds of both hashes: for each the part that the process shares, and its own part.
+/// The seeds of both hashes: for each hash one that all stores of the process share, and one of this store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Seeds(pub(crate) [u64; 4]);
 
@@ -51,7 +62,7 @@ impl Seeds {
     }
 }
 
-/// Calculates fingerprints.
+/// Computes fingerprints.
 #[derive(Clone, Debug)]
 pub(crate) struct Fingerprinter {
     seeds: Seeds,
@@ -81,8 +92,9 @@ impl Fingerprinter {
         let key = key.as_str().as_bytes();
         let place = hash(&self.place, key) ^ (limit.tag() & !SHARD_BITS);
         let check = hash(&self.check, key) ^ limit.tag().rotate_left(32);
-        // A fingerprint of zeros would be a free slot.
-        Fingerprint { place, check: check.max(1) }
+        // The code of a shape is not zero, so that no bucket has the fingerprint of a free slot.
+        let shape = limit.tag() & NamedLimit::SHAPE_BITS;
+        Fingerprint { place, check: check & !NamedLimit::SHAPE_BITS | shape }
     }
 }
 
@@ -106,7 +118,7 @@ fn lasting(seed: u64) -> &'static SharedSeed {
     shared
 }
 
-/// Sixty-four bits from the operating system's generator, by way of the standard library.
+/// Random bits from the operating system, by way of the standard library.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -5,21 +5,22 @@
 
 pub(crate) mod entry;
 pub(crate) mod fingerprint;
+pub(crate) mod now;
 pub(crate) mod permit_room;
 pub(crate) mod permits;
 pub(crate) mod shard;
 
 use smallvec::SmallVec;
-use spile_core::Micros;
 
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::Fingerprint;
+use crate::table::now::Now;
 
 const MIN_SLOTS: usize = 16;
-/// How many entries an eviction compares.
+/// The number of entries that an eviction compares.
 const SAMPLE: usize = 16;
-/// How many it compares if those were all nearly empty. A sample of this size finds a fuller entry unless there are
-/// very few.
+/// The number of entries that it compares if those were all nearly empty. A sample of this size finds a fuller entry unless there
+/// are very few.
 const WIDE_SAMPLE: usize = 512;
 /// An entry this full is evicted without a larger sample. Emptier entries count as equally empty.
 const FULL_ENOUGH: f64 = 0.5;
@@ -58,7 +59,7 @@ impl BucketTable {
         self.position(fingerprint).map(|index| &mut self.slots[index])
     }
 
-    /// Adds an entry whose fingerprint is not there yet.
+    /// Adds an entry whose fingerprint is not in the table.
     pub(crate) fn insert(&mut self, entry: BucketEntry) {
         // A quarter of the slots stays free: otherwise runs of used slots grow long.
         if (self.held + 1) * 4 > self.slots.len() * 3 {
@@ -84,7 +85,7 @@ impl BucketTable {
     }
 
     /// Removes the full entries among the next `slots` slots, and returns how many.
-    pub(crate) fn sweep(&mut self, slots: usize, now: Micros) -> usize {
+    pub(crate) fn sweep(&mut self, slots: usize, now: Now) -> usize {
         let mut dropped = 0;
         for _ in 0..slots.min(self.slots.len()) {
             let index = self.cursor % self.slots.len();
@@ -106,7 +107,7 @@ impl BucketTable {
     /// If all of them are nearly empty, the one of median age is removed. A flood of empty buckets then evicts keys of
     /// the flood: entries from before it are older, and stay; entries that were just added are younger, and stay for
     /// half as many insertions as the table has entries.
-    pub(crate) fn evict(&mut self, now: Micros) -> Option<f64> {
+    pub(crate) fn evict(&mut self, now: Now) -> Option<f64> {
         let slots = self.slots.len();
         let mut fullest: Option<(usize, f64)> = None;
         let mut sample: SmallVec<[(u64, usize); WIDE_SAMPLE]> = SmallVec::new();
@@ -120,7 +121,7 @@ impl BucketTable {
             if fullest.is_none_or(|(_, best)| level > best) {
                 fullest = Some((index, level));
             }
-            sample.push((entry.written_at(), index));
+            sample.push((entry.written_at(now), index));
             let found = fullest.is_some_and(|(_, best)| best >= FULL_ENOUGH);
             if sample.len() == WIDE_SAMPLE || (sample.len() >= SAMPLE && found) {
                 self.cursor = index + 1;
@@ -213,19 +214,48 @@ const fn lies_within(home: usize, gap: usize, index: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::time::Duration;
 
     use proptest::prelude::*;
-    use spile_core::{Bucket, Limit, MicroTokens};
+    use spile_core::{Amount, Bucket, Limit, Micros, NamedLimit, QuotaWindows, Shape, Window, Windows};
 
     use super::*;
 
+    const NOW: Now = Now::at(Micros::from_secs(1));
+
+    /// The fingerprint of a rate's bucket.
     fn fingerprint(place: u64, check: u64) -> Fingerprint {
-        Fingerprint { place, check: check + 1 }
+        Fingerprint { place, check: check * (NamedLimit::SHAPE_BITS + 1) + Shape::RATE }
     }
 
     fn entry(fingerprint: Fingerprint, held: i64) -> BucketEntry {
         let limit = Limit::per_day(10).build().expect("in bounds");
-        BucketEntry::new(fingerprint, Bucket::new(MicroTokens::new(held), Micros::from_secs(1)), &limit)
+        let now = Micros::from_secs(1);
+        BucketEntry::new(fingerprint, Bucket::new(Amount::from_micro(held), now), &limit, Now::at(now))
+    }
+
+    /// One window that never ends.
+    #[derive(Debug)]
+    struct Always;
+
+    impl std::fmt::Display for Always {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("ever")
+        }
+    }
+
+    impl Windows for Always {
+        fn window_at(&self, _: Micros) -> Window {
+            Window { start: Micros::new(0), end: Micros::new(u64::MAX) }
+        }
+
+        fn period(&self) -> Duration {
+            Duration::MAX
+        }
+
+        fn longest(&self) -> Duration {
+            Duration::MAX
+        }
     }
 
     proptest! {
@@ -251,7 +281,7 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), map.len());
                 for (&(place, check), &held) in &map {
-                    let found = table.get(Fingerprint { place, check }).map(|e| e.bucket().held().get());
+                    let found = table.get(Fingerprint { place, check }).map(|e| e.bucket(NOW).amount().micro());
                     prop_assert_eq!(found, Some(held));
                 }
             }
@@ -264,22 +294,27 @@ mod tests {
         for (check, held) in [(1, 2_000_000), (2, 9_000_000), (3, 0)] {
             table.insert(entry(fingerprint(check << 60, check), held));
         }
-        assert_eq!(table.evict(Micros::from_secs(1)), Some(0.9));
+        assert_eq!(table.evict(NOW), Some(0.9));
         assert!(table.get(fingerprint(2 << 60, 2)).is_none());
         assert_eq!(table.len(), 2);
     }
 
     #[test]
     fn an_eviction_among_drained_entries_takes_the_one_of_middle_age() {
-        let mut table = BucketTable::new();
-        let limit = Limit::per_day(10).build().expect("in bounds");
-        for (check, written_at) in [(1_u64, 1), (2, 3), (3, 2)] {
-            let bucket = Bucket::new(MicroTokens::new(check.cast_signed()), Micros::from_secs(written_at));
-            table.insert(BucketEntry::new(fingerprint(check << 60, check), bucket, &limit));
+        let rate = Limit::per_day(10).build().expect("in bounds");
+        let quota = Limit::per_window(10, QuotaWindows::new(Always)).build().expect("in bounds");
+        for limit in [rate, quota] {
+            let mut table = BucketTable::new();
+            let place = |place: u64| Fingerprint { place: place << 60, check: limit.shape().code() };
+            for (check, written_at) in [(1_u64, 1), (2, 3), (3, 2)] {
+                let now = Micros::from_secs(written_at);
+                let bucket = Bucket::holding(&limit, Amount::from_micro(check.cast_signed()), now);
+                table.insert(BucketEntry::new(place(check), bucket, &limit, Now::at(now)));
+            }
+            assert!(table.evict(Now::at(Micros::from_secs(3))).is_some());
+            assert!(table.get(place(3)).is_none());
+            assert_eq!(table.len(), 2);
         }
-        assert!(table.evict(Micros::from_secs(3)).is_some());
-        assert!(table.get(fingerprint(3 << 60, 3)).is_none());
-        assert_eq!(table.len(), 2);
     }
 
     #[test]
@@ -288,9 +323,9 @@ mod tests {
         table.insert(entry(fingerprint(1 << 60, 1), 10_000_000));
         table.insert(entry(fingerprint(2 << 60, 2), 9_999_999));
         let slots = table.slots.len();
-        assert_eq!(table.sweep(slots, Micros::from_secs(1)), 1);
+        assert_eq!(table.sweep(slots, NOW), 1);
         assert!(table.get(fingerprint(2 << 60, 2)).is_some());
-        assert_eq!(table.sweep(slots, Micros::from_secs(1) + std::time::Duration::from_secs(1)), 1);
+        assert_eq!(table.sweep(slots, Now::at(Micros::from_secs(2))), 1);
         assert_eq!(table.len(), 0);
     }
 }

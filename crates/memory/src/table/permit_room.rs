@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use spile_core::Micros;
 
-/// The shortest time between two sweeps of a full store. A denied caller is told to come back after a second, so it is let in then
-/// if permits have ended meanwhile.
+/// The shortest time between two sweeps of a full store. A denied caller is asked to retry after a second, and is then admitted if
+/// permits have expired meanwhile.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
-/// Counts the permits of all shards, with those whose time is up.
+/// Counts the permits of all shards, including expired ones.
 #[derive(Debug)]
 pub(crate) struct PermitRoom {
     taken: AtomicUsize,
@@ -19,7 +19,7 @@ pub(crate) struct PermitRoom {
 }
 
 impl PermitRoom {
-    /// Room for so many permits.
+    /// Room for `most` permits.
     pub(crate) const fn new(most: usize) -> Self {
         Self { taken: AtomicUsize::new(0), most, sweep_at: AtomicU64::new(0) }
     }
@@ -36,11 +36,11 @@ impl PermitRoom {
         self.taken.fetch_sub(permits, Ordering::Relaxed);
     }
 
-    /// True if the caller has to sweep all shards. Only one caller in each pause has to, so that many denials cost few sweeps.
+    /// True if the caller has to sweep all shards. Only one caller per pause has to, so that many denials cost few sweeps.
     pub(crate) fn is_sweep_due(&self, now: Micros) -> bool {
         let sweep_at = self.sweep_at.load(Ordering::Relaxed);
         let next = now + SWEEP_PAUSE;
-        // A time that is further away was written before the clock stepped back.
+        // A time further ahead was written before the clock stepped back.
         let is_due = !(now.get() + 1..=next.get()).contains(&sweep_at);
         let replaced =
             || self.sweep_at.compare_exchange(sweep_at, next.get(), Ordering::Relaxed, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The permits of one shard: for each bucket a set, by id and by the time at which they end.
+//! The permits of one shard: for each bucket a set, ordered by id and by expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use spile_core::{HeldPermit, Micros, PermitId};
 use crate::table::fingerprint::Fingerprint;
 use crate::table::permit_room::PermitRoom;
 
-/// How far ahead of its hold time a permit may end before it is shortened. Less is jitter of the clock.
+/// How far beyond its hold time a permit may end before it is shortened. A smaller excess is jitter of the clock.
 const JITTER: Duration = Duration::from_secs(1);
 /// The most permits that are listed.
 const LISTED: usize = 1_000;
@@ -27,7 +27,7 @@ pub(crate) struct PermitTable {
     cursor: Fingerprint,
 }
 
-/// The permits of one bucket. Those whose time is up stay until a place is asked for: they do not count.
+/// The permits of one bucket. Expired ones do not count, and stay until a place is requested.
 #[derive(Debug, Default)]
 struct BucketPermits {
     until: BTreeMap<PermitId, Micros>,
@@ -35,7 +35,7 @@ struct BucketPermits {
 }
 
 impl PermitTable {
-    /// A table whose permits take their places in this room.
+    /// A table whose permits count towards this room.
     pub(crate) const fn new(room: Arc<PermitRoom>) -> Self {
         Self { sets: BTreeMap::new(), len: 0, room, expired: 0, cursor: Fingerprint::NONE }
     }
@@ -50,17 +50,17 @@ impl PermitTable {
         self.room.free(ended);
     }
 
-    /// How many permits there are, with those whose time is up.
+    /// The number of permits, including expired ones.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// How many permits have been found to have ended by themselves.
+    /// The number of permits that were found expired.
     pub(crate) const fn expired(&self) -> u64 {
         self.expired
     }
 
-    /// Removes the permits of a bucket whose time is up.
+    /// Removes the expired permits of a bucket.
     pub(crate) fn end_expired(&mut self, fingerprint: Fingerprint, now: Micros) {
         let Some(set) = self.sets.get_mut(&fingerprint) else { return };
         let mut ended = 0;
@@ -76,7 +76,7 @@ impl PermitTable {
         self.expired += ended as u64;
     }
 
-    /// Removes the permits whose time is up from the next so many buckets.
+    /// Removes the expired permits of the next `buckets` buckets.
     pub(crate) fn sweep(&mut self, buckets: usize, now: Micros) {
         for _ in 0..buckets.min(self.sets.len()) {
             let after = (Bound::Excluded(self.cursor), Bound::Unbounded);
@@ -87,8 +87,8 @@ impl PermitTable {
         }
     }
 
-    /// Makes the permits of a bucket end within this time. They end later only if the clock has stepped back or their limit has
-    /// been changed.
+    /// Shortens the permits of a bucket that end later than this time from now. They do so only if the clock has stepped back or
+    /// their limit was changed.
     pub(crate) fn end_within(&mut self, fingerprint: Fingerprint, hold: Duration, now: Micros) {
         let Some(set) = self.sets.get(&fingerprint) else { return };
         let is_late = |(until, _): &&(Micros, PermitId)| *until > now + hold + JITTER;
@@ -98,7 +98,7 @@ impl PermitTable {
         }
     }
 
-    /// How many permits of a bucket are held.
+    /// The number of permits of a bucket that are held.
     pub(crate) fn count(&self, fingerprint: Fingerprint, now: Micros) -> u32 {
         let live = |set: &BucketPermits| {
             let ended = set.by_time.iter().take_while(|(until, _)| *until <= now).count();
@@ -112,7 +112,7 @@ impl PermitTable {
         until.is_some_and(|until| *until > now)
     }
 
-    /// Notes a permit until then, or prolongs it.
+    /// Records a permit that ends at `until`, or extends it.
     pub(crate) fn hold(&mut self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
         let set = self.sets.entry(fingerprint).or_default();
         if let Some(before) = set.until.insert(id.clone(), until) {
@@ -124,7 +124,7 @@ impl PermitTable {
         set.by_time.insert((until, id.clone()));
     }
 
-    /// Ends a permit, and tells whether it was held.
+    /// Ends a permit. Returns whether it was held.
     pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
         if !self.is_held(fingerprint, id, now) {
             return false;
@@ -139,13 +139,13 @@ impl PermitTable {
         true
     }
 
-    /// Ends all permits of a bucket.
+    /// Releases all permits of a bucket.
     pub(crate) fn free(&mut self, fingerprint: Fingerprint) {
         let ended = self.sets.remove(&fingerprint).map_or(0, |set| set.until.len());
         self.fewer(ended);
     }
 
-    /// The permits of a bucket that end first.
+    /// The permits of a bucket that are held: those that end first, up to a bound.
     pub(crate) fn holders(&self, fingerprint: Fingerprint, now: Micros) -> Vec<HeldPermit> {
         let by_time = self.sets.get(&fingerprint).into_iter().flat_map(|set| &set.by_time);
         let held = by_time.skip_while(|(until, _)| *until <= now);

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use spile_core::{Bucket, HeldPermit, Limit, MicroTokens, Micros, PermitId};
+use spile_core::{Amount, Bucket, HeldPermit, Limit, Micros, PermitId};
 
 use crate::store::Usage;
 use crate::table::BucketTable;
 use crate::table::entry::BucketEntry;
 use crate::table::fingerprint::Fingerprint;
+use crate::table::now::Now;
 use crate::table::permit_room::PermitRoom;
 use crate::table::permits::PermitTable;
 
@@ -21,9 +22,9 @@ pub(crate) struct Shard(Mutex<ShardState>);
 #[derive(Debug)]
 pub(crate) struct ShardState {
     table: BucketTable,
-    /// The most buckets of this shard: its part of the store's bound.
+    /// The most buckets of this shard: its share of the store's bound.
     most: usize,
-    /// How many slots each new key sweeps.
+    /// The number of slots that each new key sweeps.
     sweep: usize,
     /// Buckets that were evicted before they were full again.
     evicted: u64,
@@ -31,7 +32,7 @@ pub(crate) struct ShardState {
 }
 
 impl Shard {
-    /// A shard of a store that has this room for permits.
+    /// A shard of a store with this room for permits.
     pub(crate) const fn new(most: usize, sweep: usize, room: Arc<PermitRoom>) -> Self {
         Self(Mutex::new(ShardState {
             table: BucketTable::new(),
@@ -48,29 +49,30 @@ impl Shard {
 }
 
 impl ShardState {
-    pub(crate) fn bucket(&self, fingerprint: Fingerprint) -> Option<Bucket> {
-        self.table.get(fingerprint).map(BucketEntry::bucket)
+    pub(crate) fn bucket(&self, fingerprint: Fingerprint, now: Now) -> Option<Bucket> {
+        self.table.get(fingerprint).map(|entry| entry.bucket(now))
     }
 
     pub(crate) fn entry(&mut self, fingerprint: Fingerprint) -> Option<&mut BucketEntry> {
         self.table.get_mut(fingerprint)
     }
 
-    pub(crate) fn write(&mut self, fingerprint: Fingerprint, bucket: Bucket, limit: &Limit, now: Micros) {
+    pub(crate) fn write(&mut self, fingerprint: Fingerprint, bucket: Bucket, limit: &Limit, now: Now) {
         match self.table.get_mut(fingerprint) {
-            Some(entry) => entry.write(bucket, limit),
-            None => self.insert(BucketEntry::new(fingerprint, bucket, limit), now),
+            Some(entry) => entry.write(bucket, limit, now),
+            None => self.insert(BucketEntry::new(fingerprint, bucket, limit, now), now),
         }
     }
 
-    pub(crate) fn denied(&mut self, fingerprint: Fingerprint, limit: &Limit) {
+    /// Records a limit whose question wrote nothing.
+    pub(crate) fn asked_under(&mut self, fingerprint: Fingerprint, limit: &Limit, now: Now) {
         if let Some(entry) = self.table.get_mut(fingerprint) {
-            entry.denied_by(limit);
+            entry.asked_under(limit, now);
         }
     }
 
     /// Adds a bucket. Sweeps a few slots, and evicts others if the shard is full.
-    pub(crate) fn insert(&mut self, entry: BucketEntry, now: Micros) {
+    pub(crate) fn insert(&mut self, entry: BucketEntry, now: Now) {
         self.table.sweep(self.sweep, now);
         while self.table.len() >= self.most {
             match self.table.evict(now) {
@@ -83,67 +85,67 @@ impl ShardState {
     }
 
     /// Adds saved buckets, and evicts others if the shard is full.
-    pub(crate) fn restore(&mut self, entries: &[BucketEntry], now: Micros) {
+    pub(crate) fn restore(&mut self, entries: &[BucketEntry], now: Now) {
         self.table.reserve(entries.len().min(self.most.saturating_sub(self.table.len())));
         for entry in entries {
             if self.table.len() < self.most { self.table.insert(*entry) } else { self.insert(*entry, now) }
         }
     }
 
-    /// Forgets a bucket, and frees all its permits.
+    /// Removes a bucket, and releases all its permits.
     pub(crate) fn forget(&mut self, fingerprint: Fingerprint) {
         self.table.remove(fingerprint);
         self.permits.free(fingerprint);
     }
 
     /// The free places of a concurrency.
-    pub(crate) fn places(&self, fingerprint: Fingerprint, limit: &Limit, now: Micros) -> Bucket {
-        Bucket::places(limit, self.permits.count(fingerprint, now), now)
+    pub(crate) fn places(&self, fingerprint: Fingerprint, limit: &Limit, now: Now) -> Bucket {
+        Bucket::places(limit, self.permits.count(fingerprint, now.steady), now.wall)
     }
 
-    /// The places of a concurrency that this permit could take, with its own if it is held. There are none if the store has no
-    /// room for another permit: the store sweeps all shards before it asks.
+    /// The places available to this permit, including its own if it is held. Zero if the store has no room for another permit; the
+    /// store sweeps all shards before it asks.
     pub(crate) fn places_for(
         &mut self,
         id: &PermitId,
         fingerprint: Fingerprint,
         limit: &Limit,
-        now: Micros,
+        now: Now,
     ) -> Bucket {
-        self.permits.end_expired(fingerprint, now);
-        self.permits.sweep(self.sweep, now);
-        let is_held = self.permits.is_held(fingerprint, id, now);
+        self.permits.end_expired(fingerprint, now.steady);
+        self.permits.sweep(self.sweep, now.steady);
+        let is_held = self.permits.is_held(fingerprint, id, now.steady);
         if !is_held && self.permits.is_full() {
-            return Bucket::places(limit, limit.capacity(), now);
+            return Bucket::new(Amount::ZERO, now.wall);
         }
-        let held = self.permits.count(fingerprint, now);
-        if held >= limit.capacity() {
-            self.permits.end_within(fingerprint, limit.fill_time(), now);
+        let places = self.places(fingerprint, limit, now).amount();
+        if places == Amount::ZERO {
+            self.permits.end_within(fingerprint, limit.fill_time(), now.steady);
         }
-        let places = Bucket::places(limit, held, now).held().get();
-        let own = if is_held { MicroTokens::PER_TOKEN } else { 0 };
-        Bucket::new(MicroTokens::new(places + own), now)
+        let own = if is_held { Amount::TOKEN } else { Amount::ZERO };
+        Bucket::new(places + own, now.wall)
     }
 
-    /// Notes a permit until then, or prolongs it.
+    /// Records a permit that ends at `until`, in steady time, or extends it.
     pub(crate) fn hold(&mut self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
         self.permits.hold(fingerprint, id, until);
     }
 
-    pub(crate) fn is_held(&self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
-        self.permits.is_held(fingerprint, id, now)
+    pub(crate) fn is_held(&self, fingerprint: Fingerprint, id: &PermitId, now: Now) -> bool {
+        self.permits.is_held(fingerprint, id, now.steady)
     }
 
-    /// Ends a permit, and tells whether it was held.
-    pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
-        self.permits.release(fingerprint, id, now)
+    /// Ends a permit. Returns whether it was held.
+    pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Now) -> bool {
+        self.permits.release(fingerprint, id, now.steady)
     }
 
-    pub(crate) fn holders(&self, fingerprint: Fingerprint, now: Micros) -> Vec<HeldPermit> {
-        self.permits.holders(fingerprint, now)
+    pub(crate) fn holders(&self, fingerprint: Fingerprint, now: Now) -> Vec<HeldPermit> {
+        let held = self.permits.holders(fingerprint, now.steady);
+        held.into_iter().map(|permit| HeldPermit { until: now.to_wall(permit.until), ..permit }).collect()
     }
 
-    /// Removes the permits whose time is up.
+    /// Removes expired permits.
     pub(crate) fn sweep_permits(&mut self, now: Micros) {
         self.permits.sweep(usize::MAX, now);
     }
@@ -157,7 +159,7 @@ impl ShardState {
         to.extend_from_slice(self.table.slots());
     }
 
-    /// How many slots [`copy_to`](Self::copy_to) copies.
+    /// The number of slots that [`copy_to`](Self::copy_to) copies.
     pub(crate) const fn slots(&self) -> usize {
         self.table.slots().len()
     }

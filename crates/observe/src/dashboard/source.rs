@@ -2,7 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
-use spile_core::{Decision, MicroTokens, Plan};
+use spile_core::{Decision, Plan, Rate};
 
 /// Provides plans, rules, tenants and the buckets of keys to the dashboard.
 pub trait DashboardSource: Send + Sync + 'static {
@@ -91,7 +91,7 @@ pub struct BucketView {
     /// The limit's capacity and refill.
     pub shape: String,
     /// The most tokens that it can hold.
-    pub capacity: u32,
+    pub capacity: f64,
     /// Tokens that it holds now, including fractions.
     pub available: f64,
     /// How full it is, from 0 to 1.
@@ -115,14 +115,14 @@ impl BucketView {
     pub fn of(decision: &Decision) -> Vec<Self> {
         let view = |status: &spile_core::LimitStatus| {
             let (limit, level) = (status.limit(), status.level());
-            let capacity = limit.capacity_micro().get() as f64 / MicroTokens::PER_TOKEN as f64;
+            let capacity = limit.capacity().as_f64();
             Self {
                 limit: status.name().to_string(),
                 shape: limit.to_string(),
-                capacity: limit.capacity(),
+                capacity,
                 available: level * capacity,
                 level,
-                rate_per_second: limit.rate(),
+                rate_per_second: limit.rate().map_or(0.0, Rate::per_second),
             }
         };
         decision.limits().iter().map(view).collect()

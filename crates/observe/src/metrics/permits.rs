@@ -24,7 +24,7 @@ pub struct LimitPermits {
     /// The limit.
     pub limit: String,
     /// How many each key may hold at once.
-    pub of: u32,
+    pub of: u64,
     /// How many this instance holds for requests under way, of all keys.
     pub held: u64,
     /// How many it has taken so far, also for callers that hold them themselves.

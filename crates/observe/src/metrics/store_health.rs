@@ -31,6 +31,9 @@ pub struct StoreHealth {
     pub breakers_open: u64,
     /// Callers that wait for an answer.
     pub waiting: u64,
+    /// Requests that each node of a cluster did not answer in time, since it was first used.
+    #[serde(skip)]
+    pub late_by_node: Vec<(String, u64)>,
     /// How long a decision waits for the store, in milliseconds. Zero if that is not known.
     #[serde(default)]
     pub timeout_ms: u64,
@@ -89,6 +92,8 @@ pub(crate) struct StoreHealthTracker {
     state: StoreState,
     /// The answers of each of the last seconds.
     recent: VecDeque<AnswerCounts>,
+    /// What each node had not answered in time, as of each of the last ticks.
+    recent_nodes: VecDeque<Vec<(String, u64)>>,
     /// When the log last reported a slow store.
     slow_reported_at: Option<Micros>,
     lost_at: Option<Micros>,
@@ -132,6 +137,7 @@ impl StoreHealthTracker {
             now: StoreHealth::default(),
             state: StoreState::Well,
             recent: VecDeque::with_capacity(WINDOW),
+            recent_nodes: VecDeque::with_capacity(WINDOW + 1),
             slow_reported_at: None,
             lost_at: None,
             answers: AnswerCounts::default(),
@@ -162,6 +168,8 @@ impl StoreHealthTracker {
             decided: answers.decided.saturating_sub(answered.decided),
             late: answers.late.saturating_sub(answered.late),
         });
+        self.recent_nodes.truncate(WINDOW);
+        self.recent_nodes.push_front(health.late_by_node.clone());
         self.well_for = if health.trouble.is_some() { 0 } else { self.well_for.saturating_add(1) };
         self.log_warning(&health);
         self.now = health;
@@ -196,6 +204,19 @@ impl StoreHealthTracker {
         let decided = self.recent.iter().map(|second| second.decided).sum::<u64>();
         // A decision may be counted a moment after its failure.
         AnswerCounts { decided: decided.max(late), late }
+    }
+
+    /// The nodes that did not answer in time within the window, the slowest first.
+    fn slow_nodes(&self) -> Vec<(&str, u64)> {
+        let (Some(now), Some(then)) = (self.recent_nodes.front(), self.recent_nodes.back()) else {
+            return Vec::new();
+        };
+        let before = |node: &str| then.iter().find(|(name, _)| name == node).map_or(0, |(_, late)| *late);
+        let mut slow: Vec<_> =
+            now.iter().map(|(node, late)| (node.as_str(), late.saturating_sub(before(node)))).collect();
+        slow.retain(|(_, late)| *late > 0);
+        slow.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
+        slow
     }
 
     fn lose(&mut self, now: Micros, before: StorelessCounts, events: &Events) {
@@ -256,7 +277,15 @@ impl StoreHealthTracker {
                     ms => format!("within {ms} ms"),
                 };
                 let (late, all) = (grouped(late), grouped(decided));
-                Some(format!("{late} of {all} decisions got no answer {within} in the last {WINDOW} s"))
+                let nodes: Vec<_> = self
+                    .slow_nodes()
+                    .iter()
+                    .map(|(node, late)| format!("{node}: {}", grouped(*late)))
+                    .collect();
+                let nodes = if nodes.is_empty() { String::new() } else { format!(" ({})", nodes.join(", ")) };
+                Some(format!(
+                    "{late} of {all} decisions got no answer {within} in the last {WINDOW} s{nodes}"
+                ))
             }
             StoreState::Lost => Some(
                 self.now

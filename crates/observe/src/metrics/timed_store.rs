@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 use metrics::{Histogram, histogram};
 use pin_project_lite::pin_project;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, Cost, HeldPermit, Micros, Outcome, PartialOutcome, PermitId, PermitStep,
-    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
+    Answer, Charges, Clock, Cost, HeldPermit, Inspect, Kept, Key, Micros, NamedLimit, Operation, Reply,
+    Spent, Store, StoreError, SystemClock,
 };
 
 use super::names::STORE_DURATION;
@@ -27,13 +27,21 @@ thread_local! {
     static PACE: Cell<(u64, Micros)> = const { Cell::new((1, Micros::new(0))) };
 }
 
+/// Which calls are timed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum TimedCalls {
+    EveryCall,
+    Sampled,
+    None,
+}
+
 /// Wraps a store and records how long its calls take, as `ratelimit_store_duration_seconds{op}` and on the dashboard.
 #[derive(Clone, Debug)]
 pub struct TimedStore<S> {
     store: S,
     watch: Watch,
     clock: SystemClock,
-    every_call: bool,
+    pace: TimedCalls,
     spend: Histogram,
     peek: Histogram,
     refund: Histogram,
@@ -44,12 +52,17 @@ pub struct TimedStore<S> {
 impl<S: Store> TimedStore<S> {
     /// Times every call: for a store behind a network.
     pub fn every_call(store: S, watch: Watch) -> Self {
-        Self::new(store, watch, true)
+        Self::new(store, watch, TimedCalls::EveryCall)
     }
 
     /// Times every call while they are few, and one of up to 1,024 while they are many: for a store in this process.
     pub fn sampled(store: S, watch: Watch) -> Self {
-        Self::new(store, watch, false)
+        Self::new(store, watch, TimedCalls::Sampled)
+    }
+
+    /// Times no call. The series exist and stay at zero.
+    pub fn untimed(store: S, watch: Watch) -> Self {
+        Self::new(store, watch, TimedCalls::None)
     }
 
     /// The store itself.
@@ -57,27 +70,25 @@ impl<S: Store> TimedStore<S> {
         &self.store
     }
 
-    fn new(store: S, watch: Watch, every_call: bool) -> Self {
+    fn new(store: S, watch: Watch, pace: TimedCalls) -> Self {
         let op = |op: &'static str| watch.register(|| histogram!(STORE_DURATION, "op" => op));
         let [spend, peek, refund, reset, permit] = ["spend", "peek", "refund", "reset", "permit"].map(op);
-        Self { store, watch, clock: SystemClock::new(), every_call, spend, peek, refund, reset, permit }
+        Self { store, watch, clock: SystemClock::new(), pace, spend, peek, refund, reset, permit }
     }
 
-    /// Records the call only if it was answered: a store that answers later is timed by the future.
-    #[cold]
-    #[inline(never)]
-    fn timed_at_once(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
-        let started = self.clock.now();
-        let answer = self.store.try_spend(charges);
-        if let Some(answer) = &answer {
-            self.end(Some(self.timing_since(started, &self.spend)), answer);
+    fn histogram(&self, operation: &Operation<'_>) -> &Histogram {
+        match operation {
+            Operation::Spend | Operation::SpendUpTo | Operation::Charge => &self.spend,
+            Operation::Peek => &self.peek,
+            Operation::Refund(_) | Operation::Settle(..) => &self.refund,
+            Operation::Permit(..) => &self.permit,
+            Operation::Reset => &self.reset,
         }
-        answer
     }
 
     /// Records the duration of a call. A call that was not sent has no duration and is counted apart.
     #[inline]
-    fn end<T>(&self, timing: Option<CallTimer<'_, S>>, answer: &Result<T, StoreError>) {
+    fn end(&self, timing: Option<CallTimer<'_, S>>, answer: &Result<Reply, StoreError>) {
         match answer {
             Err(why) if !why.was_asked() => {
                 self.watch.count_unsent_call(why);
@@ -88,28 +99,41 @@ impl<S: Store> TimedStore<S> {
         }
     }
 
+    /// Records the duration only if the store has spent. Otherwise [`Store::call`] follows, which is timed itself.
+    #[cold]
+    #[inline(never)]
+    fn timed_spend_one(
+        &self,
+        timing: CallTimer<'_, S>,
+        key: Key<'_>,
+        limit: &NamedLimit,
+        cost: Cost,
+    ) -> Option<Spent> {
+        let spent = self.store.spend_one(key, limit, cost);
+        if spent.is_none() {
+            std::mem::forget(timing);
+        }
+        spent
+    }
+
     /// A timer for this call. `None` if this call is not timed.
     #[inline]
     fn timing<'a>(&'a self, op: &'a Histogram) -> Option<CallTimer<'a, S>> {
         let to_pass = TO_PASS.get();
-        if self.every_call || to_pass == 0 {
-            return Some(self.timing_since(self.clock.now(), op));
+        match self.pace {
+            TimedCalls::None => return None,
+            TimedCalls::Sampled if to_pass > 0 => {
+                TO_PASS.set(to_pass - 1);
+                return None;
+            }
+            TimedCalls::Sampled | TimedCalls::EveryCall => {}
         }
-        TO_PASS.set(to_pass - 1);
-        None
-    }
-
-    fn timing_since<'a>(&'a self, started: Micros, op: &'a Histogram) -> CallTimer<'a, S> {
+        let started = self.clock.now();
         // A store whose every call is timed does not change the pace of sampled stores.
-        if !self.every_call {
+        if self.pace == TimedCalls::Sampled {
             TO_PASS.set(next_stride(started) - 1);
         }
-        CallTimer { store: self, op, started }
-    }
-
-    #[inline]
-    fn timed<'a, F: Future>(&'a self, op: &'a Histogram, call: F) -> TimedCall<'a, F, S> {
-        TimedCall { call, store: self, timing: self.timing(op) }
+        Some(CallTimer { store: self, op, started })
     }
 }
 
@@ -123,24 +147,29 @@ fn next_stride(now: Micros) -> u32 {
 }
 
 pin_project! {
-    /// A call and its timer. Written by hand, because an `async fn` would double the time of a call of nanoseconds.
+    /// A call that is timed from its first poll.
     struct TimedCall<'a, F, S> {
         #[pin]
         call: F,
         store: &'a TimedStore<S>,
+        op: &'a Histogram,
         timing: Option<CallTimer<'a, S>>,
+        is_polled: bool,
     }
 }
 
-impl<F, T, S: Store> Future for TimedCall<'_, F, S>
+impl<F, S: Store> Future for TimedCall<'_, F, S>
 where
-    F: Future<Output = Result<T, StoreError>>,
+    F: Future<Output = Result<Reply, StoreError>>,
 {
     type Output = F::Output;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
+        if !std::mem::replace(this.is_polled, true) {
+            *this.timing = this.store.timing(this.op);
+        }
         let answer = ready!(this.call.poll(cx));
         this.store.end(this.timing.take(), &answer);
         Poll::Ready(answer)
@@ -164,83 +193,50 @@ impl<S> Drop for CallTimer<'_, S> {
 
 impl<S: Store> Store for TimedStore<S> {
     #[inline]
-    fn spend(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        self.timed(&self.spend, self.store.spend(charges))
-    }
-
-    #[inline]
-    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
-        let to_pass = TO_PASS.get();
-        if self.every_call || to_pass == 0 {
-            return self.timed_at_once(charges);
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        let timing = self.timing(self.histogram(&operation));
+        match self.store.call(operation, charges) {
+            Answer::Now(reply) => {
+                if timing.is_some() {
+                    self.end(timing, &reply);
+                }
+                Answer::Now(reply)
+            }
+            // The time until the first poll is the caller's.
+            Answer::Later(call) => {
+                std::mem::forget(timing);
+                let op = self.histogram(&operation);
+                Answer::Later(TimedCall { call, store: self, op, timing: None, is_polled: false })
+            }
         }
-        // Returned directly, because looking at the answer would copy it. For a store that answers later, the future
-        // counts the call again, so that such calls are timed twice as often.
-        TO_PASS.set(to_pass - 1);
-        self.store.try_spend(charges)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
     }
 
     #[inline]
-    fn answers_at_once(&self) -> bool {
-        self.store.answers_at_once()
+    fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
+        match self.timing(&self.spend) {
+            None => self.store.spend_one(key, limit, cost),
+            Some(timing) => self.timed_spend_one(timing, key, limit, cost),
+        }
     }
+}
 
-    fn peek(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        self.timed(&self.peek, self.store.peek(charges))
-    }
-
-    fn spend_up_to(
-        &self,
-        charges: &Charges<'_>,
-    ) -> impl Future<Output = Result<PartialOutcome, StoreError>> + Send {
-        self.timed(&self.spend, self.store.spend_up_to(charges))
-    }
-
-    fn charge(
-        &self,
-        charges: &Charges<'_>,
-    ) -> impl Future<Output = Result<ChargeOutcome, StoreError>> + Send {
-        self.timed(&self.spend, self.store.charge(charges))
-    }
-
-    fn refund(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        self.timed(&self.refund, self.store.refund(charges))
-    }
-
-    fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send {
-        self.timed(&self.refund, self.store.refund_once(charges, id))
-    }
-
-    fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send {
-        self.timed(&self.refund, self.store.settle(charges, marker, actual))
-    }
-
-    fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> impl Future<Output = Result<Outcome, StoreError>> + Send {
-        self.timed(&self.permit, self.store.permit(charges, id, step))
-    }
-
+impl<S: Inspect> Inspect for TimedStore<S> {
     fn holders(
         &self,
         charges: &Charges<'_>,
     ) -> impl Future<Output = Result<Vec<Vec<HeldPermit>>, StoreError>> + Send {
-        self.timed(&self.peek, self.store.holders(charges))
+        self.store.holders(charges)
     }
 
-    fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
-        self.timed(&self.reset, self.store.reset(charges))
+    fn kept(&self, charges: &Charges<'_>) -> impl Future<Output = Result<Vec<Kept>, StoreError>> + Send {
+        self.store.kept(charges)
     }
 }

@@ -87,7 +87,7 @@ impl SampledDecisions {
         if let Some(key) = seen.key() {
             match outcome {
                 DecisionOutcome::Denied => self.record_denial(seen, key, weight, now, events),
-                _ => self.record_spending(key, weight * u64::from(decision.binding().cost().get())),
+                _ => self.record_spending(key, weight * decision.binding().cost().amount().rounded_up()),
             }
         }
         if let Some(tenant) = seen.tenant() {

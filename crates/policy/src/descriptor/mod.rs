@@ -223,7 +223,7 @@ impl Policy {
                 _ => false,
             };
             let key = rule.key.shared().unwrap_or(key);
-            let cost = hits.saturating_mul(rule.cost.get().into());
+            let cost = rule.cost.amount() * hits;
             chain.tighten_failure_policy(self.failure_policy_of(rule));
             if refuses {
                 chain.close(key, NamedLimit::new(banned_name(), smallest_limit()))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 use spile_core::{
-    Charge, ChargeError, Charges, Cost, FailurePolicy, Limit, LimitBuilder, NamedLimit, OneOrMany, Plan,
+    Amount, Charge, ChargeError, Charges, Cost, FailurePolicy, NamedLimit, OneOrMany, Plan, Rate,
 };
 
 use crate::key::ResolvedKey;
@@ -32,9 +32,9 @@ pub struct BucketCharge {
     /// The index of the bucket's key in the chain.
     key: usize,
     limit: NamedLimit,
-    cost: u64,
+    cost: Amount,
     /// The cost that the rule sets, which an estimate may have replaced in `cost`.
-    rule_cost: Cost,
+    rule_cost: Amount,
     /// What the request costs in the end does not change it.
     fixed: bool,
     /// Denies every request, whatever it costs.
@@ -124,24 +124,30 @@ impl Chain {
     /// Charges a key under every limit of the plan. A bucket that is already in the chain is charged once, at the
     /// higher cost.
     #[inline]
-    pub fn charge(&mut self, key: &ResolvedKey, plan: &Plan, tokens: u64) -> Result<(), ChargeError> {
-        self.charge_plan(key, plan, tokens, whole_cost(tokens), false)
+    pub fn charge(
+        &mut self,
+        key: &ResolvedKey,
+        plan: &Plan,
+        cost: impl Into<Amount>,
+    ) -> Result<(), ChargeError> {
+        let cost = cost.into();
+        self.charge_plan(key, plan, cost, cost, false)
     }
 
-    /// Charges a key at `tokens` where the rule sets `rule_cost`. If the cost is `fixed`, what the request costs in the end does
+    /// Charges a key at `cost` where the rule sets `rule_cost`. If the cost is `fixed`, what the request costs in the end does
     /// not change it.
     #[inline]
     pub(crate) fn charge_plan(
         &mut self,
         key: &ResolvedKey,
         plan: &Plan,
-        tokens: u64,
-        rule_cost: Cost,
+        cost: Amount,
+        rule_cost: Amount,
         fixed: bool,
     ) -> Result<(), ChargeError> {
         let shadow = self.shadow;
         let charge = |key, limit: &NamedLimit| {
-            BucketCharge::new(key, named(limit.clone(), shadow), tokens, fixed).set_by(rule_cost)
+            BucketCharge::new(key, named(limit.clone(), shadow), cost, fixed).set_by(rule_cost)
         };
         if self.buckets.is_empty() {
             // The limits of one plan all have different buckets, and are never more than a chain can hold.
@@ -161,16 +167,16 @@ impl Chain {
         &mut self,
         key: &ResolvedKey,
         limit: NamedLimit,
-        tokens: u64,
+        cost: impl Into<Amount>,
     ) -> Result<(), ChargeError> {
         let (key, limit) = (self.key_index(key), named(limit, self.shadow));
-        self.put(BucketCharge::new(key, limit, tokens, false), SameBucket::Highest).map(drop)
+        self.put(BucketCharge::new(key, limit, cost.into(), false), SameBucket::Highest).map(drop)
     }
 
     /// Adds a bucket that denies every request.
     pub(crate) fn close(&mut self, key: &ResolvedKey, limit: NamedLimit) -> Result<(), ChargeError> {
         let key = self.key_index(key);
-        let bucket = BucketCharge { closed: true, ..BucketCharge::new(key, limit, 0, true) };
+        let bucket = BucketCharge { closed: true, ..BucketCharge::new(key, limit, Amount::ZERO, true) };
         self.put(bucket, SameBucket::Highest).map(drop)
     }
 
@@ -217,7 +223,8 @@ impl Chain {
     /// Whether it only looks: all costs are zero and it does not ask about a request, or a bucket can never pass.
     pub fn is_peek(&self) -> bool {
         let takes_permit = |bucket: &BucketCharge| bucket.limit.limit().is_concurrency();
-        let spends_nothing = || self.buckets.iter().all(|bucket| bucket.cost == 0 || takes_permit(bucket));
+        let spends_nothing =
+            || self.buckets.iter().all(|bucket| bucket.cost == Amount::ZERO || takes_permit(bucket));
         (!self.asks && spends_nothing()) || self.never_passes().is_some()
     }
 
@@ -227,9 +234,9 @@ impl Chain {
     }
 
     /// The highest cost of a bucket that what the request costs in the end can change.
-    pub fn highest_cost(&self) -> u64 {
+    pub fn highest_cost(&self) -> Amount {
         let costs = self.buckets.iter().filter(|bucket| !bucket.fixed).map(BucketCharge::cost);
-        costs.max().unwrap_or(0)
+        costs.max().unwrap_or_default()
     }
 
     /// Whether a bucket of this key is charged.
@@ -287,7 +294,7 @@ impl Chain {
             return Charges::from(self.charge_of(bucket, bucket.cost, bucket.scaled(self.load)));
         }
         let looks = self.never_passes().is_some();
-        self.charges_with(|bucket| if looks { 0 } else { bucket.cost }, self.load)
+        self.charges_with(|bucket| if looks { Amount::ZERO } else { bucket.cost }, self.load)
     }
 
     /// The charges at other costs, each at most the capacity of its limit, under limits that are not scaled. For
@@ -295,14 +302,15 @@ impl Chain {
     ///
     /// # Panics
     /// If the chain is [empty](Self::is_empty).
-    pub fn charges_at(&self, cost: impl Fn(&BucketCharge) -> u64) -> Charges<'_> {
+    pub fn charges_at(&self, cost: impl Fn(&BucketCharge) -> Amount) -> Charges<'_> {
         self.charges_with(cost, 1.0)
     }
 
     /// The charges at the same cost for each bucket. Fails if the cost is above the capacity of a limit.
-    pub fn priced(&self, tokens: u64) -> Result<Charges<'_>, ChargeError> {
+    pub fn priced(&self, cost: impl Into<Amount>) -> Result<Charges<'_>, ChargeError> {
+        let amount = cost.into();
         let charge = |bucket: &BucketCharge| {
-            let cost = Cost::new(tokens).map_err(|_| bucket.cost_above_capacity(tokens))?;
+            let cost = Cost::new(amount).map_err(|_| bucket.cost_above_capacity(amount))?;
             Charge::new(self.keys[bucket.key].as_key(), bucket.limit.clone(), cost)
         };
         Charges::new(self.buckets.iter().map(charge).collect::<Result<Vec<_>, _>>()?)
@@ -312,23 +320,22 @@ impl Chain {
     ///
     /// # Panics
     /// If the chain is [empty](Self::is_empty).
-    pub fn late_charges(&self, cost: impl Fn(&BucketCharge) -> u64) -> Charges<'_> {
+    pub fn late_charges(&self, cost: impl Fn(&BucketCharge) -> Amount) -> Charges<'_> {
         let charge = |bucket: &BucketCharge| {
-            let cost = Cost::new(cost(bucket)).unwrap_or(Cost::MAX);
+            let cost = Cost::saturating(cost(bucket));
             Charge::late(self.keys[bucket.key].as_key(), bucket.limit.clone(), cost)
         };
         Charges::distinct(self.buckets.iter().map(charge)).expect("a chain that is asked has 1 to 32 buckets")
     }
 
-    fn charges_with(&self, cost: impl Fn(&BucketCharge) -> u64, load: f64) -> Charges<'_> {
+    fn charges_with(&self, cost: impl Fn(&BucketCharge) -> Amount, load: f64) -> Charges<'_> {
         let charge = |bucket: &BucketCharge| self.charge_of(bucket, cost(bucket), bucket.scaled(load));
         Charges::distinct(self.buckets.iter().map(charge)).expect("a chain that is asked has 1 to 32 buckets")
     }
 
     #[inline]
-    fn charge_of(&self, bucket: &BucketCharge, cost: u64, limit: NamedLimit) -> Charge<'_> {
-        let capacity = u64::from(limit.limit().capacity());
-        let cost = Cost::new(cost.min(capacity)).expect("no limit holds more than a cost can be");
+    fn charge_of(&self, bucket: &BucketCharge, cost: Amount, limit: NamedLimit) -> Charge<'_> {
+        let cost = Cost::saturating(cost.min(limit.limit().capacity()));
         let key = self.keys[bucket.key].as_key();
         Charge::new(key, limit, cost).expect("the cost is within the capacity")
     }
@@ -362,10 +369,7 @@ impl Chain {
         }
         (there.cost, there.rule_cost) = match meeting {
             SameBucket::Highest => (there.cost.max(bucket.cost), there.rule_cost.max(bucket.rule_cost)),
-            SameBucket::Sum => {
-                let rule_cost = u64::from(there.rule_cost.get()) + u64::from(bucket.rule_cost.get());
-                (there.cost.saturating_add(bucket.cost), whole_cost(rule_cost))
-            }
+            SameBucket::Sum => (there.cost + bucket.cost, there.rule_cost + bucket.rule_cost),
         };
         Ok(at)
     }
@@ -380,15 +384,15 @@ fn named(limit: NamedLimit, shadow: bool) -> NamedLimit {
 impl BucketCharge {
     /// A bucket of the chain. A concurrency takes one permit, whatever the request costs.
     #[inline]
-    fn new(key: usize, limit: NamedLimit, cost: u64, fixed: bool) -> Self {
+    fn new(key: usize, limit: NamedLimit, cost: Amount, fixed: bool) -> Self {
         let takes_permit = limit.limit().is_concurrency();
-        let (cost, fixed) = if takes_permit { (1, true) } else { (cost, fixed) };
-        Self { key, limit, cost, rule_cost: whole_cost(cost), fixed, closed: false }
+        let (cost, fixed) = if takes_permit { (Amount::TOKEN, true) } else { (cost, fixed) };
+        Self { key, limit, cost, rule_cost: cost, fixed, closed: false }
     }
 
     /// Sets the cost of the rule, unless it is a concurrency.
     #[inline]
-    fn set_by(mut self, rule_cost: Cost) -> Self {
+    fn set_by(mut self, rule_cost: Amount) -> Self {
         if !self.limit.limit().is_concurrency() {
             self.rule_cost = rule_cost;
         }
@@ -400,19 +404,19 @@ impl BucketCharge {
         &self.limit
     }
 
-    /// The cost in tokens.
-    pub const fn cost(&self) -> u64 {
+    /// The cost.
+    pub const fn cost(&self) -> Amount {
         self.cost
     }
 
-    /// The cost in tokens that the rule sets. It differs from [`cost`](Self::cost) if the request was charged an estimate.
-    pub fn rule_cost(&self) -> u64 {
-        self.rule_cost.get().into()
+    /// The cost that the rule sets. It differs from [`cost`](Self::cost) if the request was charged an estimate.
+    pub const fn rule_cost(&self) -> Amount {
+        self.rule_cost
     }
 
-    /// The cost in the end, if the request turns out to cost `tokens`.
-    pub const fn cost_at(&self, tokens: u64) -> u64 {
-        if self.fixed { self.cost } else { tokens }
+    /// The cost in the end, if the request turns out to cost `actual`.
+    pub const fn cost_at(&self, actual: Amount) -> Amount {
+        if self.fixed { self.cost } else { actual }
     }
 
     /// The error for a cost that is above the capacity.
@@ -420,10 +424,10 @@ impl BucketCharge {
         self.cost_above_capacity(self.cost)
     }
 
-    fn cost_above_capacity(&self, tokens: u64) -> ChargeError {
+    fn cost_above_capacity(&self, cost: Amount) -> ChargeError {
         ChargeError::CostAboveCapacity {
             limit: self.limit.name().clone(),
-            cost: u32::try_from(tokens).unwrap_or(u32::MAX),
+            cost,
             capacity: self.limit.limit().capacity(),
         }
     }
@@ -431,7 +435,7 @@ impl BucketCharge {
     /// True if waiting cannot help: the cost is above the capacity, or the bucket is closed.
     #[inline]
     pub fn can_never_pass(&self) -> bool {
-        self.closed || self.cost > u64::from(self.limit.limit().capacity())
+        self.closed || self.cost > self.limit.limit().capacity()
     }
 
     /// The limit with its rate and burst multiplied by `factor`. Its capacity stays at least as large as the cost if
@@ -442,41 +446,32 @@ impl BucketCharge {
     /// noticed soon.
     #[inline]
     fn scaled(&self, factor: f64) -> NamedLimit {
-        if factor >= 1.0 || self.limit.limit().windows().is_some() || self.limit.limit().is_concurrency() {
-            self.limit.clone()
-        } else {
-            self.scaled_down(factor)
+        match self.limit.limit().rate() {
+            Some(rate) if factor < 1.0 => self.scaled_down(rate, factor),
+            _ => self.limit.clone(),
         }
     }
 
     #[cold]
-    fn scaled_down(&self, factor: f64) -> NamedLimit {
+    fn scaled_down(&self, rate: &Rate, factor: f64) -> NamedLimit {
         // Without a lease: each change of the factor would drop the tokens that were leased under the former limit.
-        let whole = &self.limit.limit().without_lease();
-        let capacity = (f64::from(whole.capacity()) * factor) as u64;
-        let capacity = capacity.max(self.cost).max(1).min(whole.capacity().into());
+        let whole = self.limit.limit().without_lease();
+        let (refill, period, quantum) = (rate.refill(), rate.period(), whole.quantum());
+        let capacity =
+            Amount::from_micro((whole.capacity().micro() as f64 * factor) as i64).floored_to(quantum);
+        let capacity = capacity.max(self.cost).max(quantum).min(whole.capacity());
         // The same tokens in a longer period. If the bucket would take too long to fill, only the burst is reduced.
-        let longer = |period: Duration| {
-            let micros = (period.as_micros() as f64 / factor).ceil();
-            Limit::per(whole.refill().into(), Duration::from_micros(micros as u64))
-        };
-        let burst = |refill: LimitBuilder| refill.burst(capacity).like(whole).build();
-        let as_it_is = || Limit::per(whole.refill().into(), whole.period());
-        let cut = burst(longer(whole.period())).or_else(|_| burst(as_it_is())).unwrap_or(*whole);
-        NamedLimit::new(self.limit.name().clone(), cut)
+        let longer = Duration::from_micros((period.as_micros() as f64 / factor).ceil() as u64);
+        let cut =
+            whole.resized(capacity, refill, longer).or_else(|_| whole.resized(capacity, refill, period));
+        NamedLimit::new(self.limit.name().clone(), cut.unwrap_or(whole))
     }
-}
-
-/// The cost, or the highest one if there is none that high.
-#[inline]
-fn whole_cost(tokens: u64) -> Cost {
-    Cost::new(tokens).unwrap_or(Cost::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use spile_core::Plan;
+    use spile_core::{Limit, Plan};
 
     use super::*;
 
@@ -495,7 +490,8 @@ mod tests {
             chain.charge(&key("ann"), &plan(name, 10), cost).expect("room for it");
         }
         chain.charge(&key("bob"), &plan("free", 10), 1).expect("room for it");
-        let costs: Vec<u32> = chain.charges().iter().map(|charge| charge.cost().get()).collect();
+        let costs: Vec<u64> =
+            chain.charges().iter().map(|charge| charge.cost().amount().whole_tokens()).collect();
         assert_eq!(costs, [5, 1, 1]);
     }
 
@@ -542,15 +538,16 @@ mod tests {
             chain.charge(&key("ann"), &plan, cost).expect("room for it");
             prop_assert_eq!(chain.never_passes().is_some(), cost > capacity);
             let limit = *chain.charges()[0].limit().limit();
-            prop_assert!(u64::from(limit.capacity()) <= capacity);
+            prop_assert!(limit.capacity() <= Amount::from(capacity));
             let cut = ((capacity as f64 * factor) as u64).max(1);
-            prop_assert_eq!(u64::from(limit.capacity()), cut.max(cost.min(capacity)).min(capacity));
+            prop_assert_eq!(limit.capacity(), cut.max(cost.min(capacity)).min(capacity));
             // Its rate is cut as well, unless it would take too long to fill then.
             let whole = *plan.limits()[0].limit();
-            let too_long = f64::from(limit.capacity()) / (whole.rate() * factor) > Limit::MAX_FILL.as_secs_f64() * 0.99;
-            prop_assert!(limit.rate() < whole.rate() || factor > 0.999_999 || too_long);
+            let [rate, whole_rate] = [limit, whole].map(|limit| limit.rate().expect("a rate").per_second());
+            let too_long = limit.capacity().as_f64() / (whole_rate * factor) > Limit::MAX_FILL.as_secs_f64() * 0.99;
+            prop_assert!(rate < whole_rate || factor > 0.999_999 || too_long);
             if cost <= capacity {
-                prop_assert!(u64::from(limit.capacity()) >= cost);
+                prop_assert!(limit.capacity() >= Amount::from(cost));
             }
         }
     }

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use http::HeaderName;
 use smol_str::SmolStr;
-use spile_core::{ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, OneOrMany, Plan, PlanName};
+use spile_core::{
+    Amount, ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, OneOrMany, Plan, PlanName,
+};
 
 pub use self::builder::{PolicyBuilder, PolicyError};
 pub use self::named::AskError;
@@ -39,7 +41,7 @@ pub const RESERVED_PLANS: [&str; 7] = ["tenant", "unlimited", "banned", OWN, THR
 /// The plan of addresses that guess credentials, if no rule has a plan for anonymous callers.
 const ANONYMOUS_PLAN: &str = "free";
 /// An address may spend this many times its plan with unknown API keys.
-const UNKNOWN_KEYS_FACTOR: u32 = 10;
+const UNKNOWN_KEYS_FACTOR: u64 = 10;
 
 pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -207,7 +209,7 @@ impl Policy {
         let by_key = Facts { sent: Some((header, sent)), ..facts.clone() };
         let mut owed = self.owed_under(rule, shadow, &by_key);
         let address = ResolvedKey::address(address, self.ipv6_prefix);
-        let cost = default.cost.get().into();
+        let cost = default.cost.amount();
         if owed.refusal.is_some() {
             return owed;
         }
@@ -441,7 +443,8 @@ impl Policy {
             let estimate = facts.estimate.filter(|_| !rule.fixed_cost);
             let cost = assumed.or(estimate).unwrap_or(rule.cost);
             for plan in self.plans_of(rule, facts.tenant.as_ref()) {
-                let charged = chain.charge_plan(&key, plan, cost.get().into(), rule.cost, rule.fixed_cost);
+                let charged =
+                    chain.charge_plan(&key, plan, cost.amount(), rule.cost.amount(), rule.fixed_cost);
                 charged.map_err(PolicyRefusal::TooManyLimits)?;
             }
         }
@@ -502,10 +505,11 @@ fn no_identity(rule: &Rule, InvalidIdentity { place, why }: InvalidIdentity) -> 
 /// The limit of an address that sends unknown API keys: ten times the limit of one key.
 fn address_limit(limit: &NamedLimit) -> NamedLimit {
     let whole = limit.limit();
-    let most = if whole.is_concurrency() { Limit::MAX_PERMITS } else { Limit::MAX_TOKENS };
-    let tenfold = |tokens: u32| u64::from(tokens.saturating_mul(UNKNOWN_KEYS_FACTOR).min(most));
-    let held = Limit::per(tenfold(whole.refill()), whole.period()).burst(tenfold(whole.capacity()));
-    let held = held.like(whole).build();
+    let most =
+        if whole.is_concurrency() { Amount::from_tokens(Limit::MAX_PERMITS) } else { Limit::MAX_AMOUNT };
+    let tenfold = |amount: Amount| (amount * UNKNOWN_KEYS_FACTOR).min(most);
+    let (refill, period) = whole.rate().map_or_else(Default::default, |rate| (rate.refill(), rate.period()));
+    let held = whole.resized(tenfold(whole.capacity()), tenfold(refill), period);
     let namespace = PlanName::new(ADDRESS).expect("it is a name");
     // The full name keeps limits of two plans apart that have the same own name.
     let name = limit.name().as_str().replace('/', "..");

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use smol_str::SmolStr;
-use spile_core::{ChargeError, Cost, CostError, KeyError, Limit, LimitName, NameError, NamedLimit, PlanName};
+use spile_core::{
+    Amount, ChargeError, Cost, CostError, KeyError, Limit, LimitName, NameError, NamedLimit, PlanName,
+};
 
 use super::{OWN, Policy, TENANT_KEY};
 use crate::facts::{AssumedPayer, CallerTenant, Facts};
@@ -71,7 +73,7 @@ impl Policy {
         &self,
         rule: &str,
         who: &str,
-        cost: Option<u64>,
+        cost: Option<Amount>,
     ) -> Result<Option<Chain>, AskError> {
         let rule = self.rule(rule).ok_or_else(|| AskError::UnknownRule(truncated(rule)))?;
         let key = identity(who)?;
@@ -87,7 +89,7 @@ impl Policy {
         &self,
         id: &str,
         who: &str,
-        cost: Option<u64>,
+        cost: Option<Amount>,
     ) -> Result<Option<Chain>, AskError> {
         let (route, limit) = self.route_limit(id).ok_or_else(|| AskError::UnknownRule(truncated(id)))?;
         let key = identity(who)?;
@@ -105,7 +107,7 @@ impl Policy {
         &self,
         facts: &Facts<'_>,
         who: &str,
-        cost: Option<u64>,
+        cost: Option<Amount>,
     ) -> Result<Owed, AskError> {
         let key = identity(who)?;
         let mut facts = facts.clone();
@@ -128,10 +130,9 @@ impl Policy {
         &self,
         who: &str,
         plans: impl IntoIterator<Item = &'n str>,
-        cost: u64,
+        cost: impl Into<Amount>,
     ) -> Result<Chain, AskError> {
-        let key = identity(who)?;
-        Cost::new(cost)?;
+        let (key, cost) = (identity(who)?, Cost::new(cost)?.amount());
         let tenant = self.tenant_named(who);
         let mut chain = Chain::new(None).on_failure(Some(self.on_failure));
         chain = chain.for_tenant(tenant.as_ref().map(|tenant| tenant.id.as_str()));
@@ -152,11 +153,11 @@ impl Policy {
         namespace: Option<&str>,
         who: &str,
         limit: Limit,
-        cost: u64,
+        cost: impl Into<Amount>,
     ) -> Result<Chain, AskError> {
         let key = identity(who)?;
         let name = self.own_limit_name(rule, namespace)?;
-        Cost::new(cost)?;
+        let cost = Cost::new(cost)?.amount();
         let known = self.rule(rule);
         let tenant = self.tenant_named(who);
         let mut chain = Chain::new(Some(rule))
@@ -214,7 +215,7 @@ impl Policy {
             let key = &*route
                 .map_or(Cow::Borrowed(key), |route| Cow::Owned(ResolvedKey::on_route(key.clone(), route)));
             chain.tighten_failure_policy(self.failure_policy_of(rule));
-            let tokens = cost.unwrap_or(rule.cost).get().into();
+            let tokens = cost.unwrap_or(rule.cost).amount();
             for plan in self.plans_of(rule, tenant) {
                 chain.charge(key, plan, tokens).map_err(AskError::Chain)?;
             }

@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use spile_runtime::Runtime;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep, sleep_until};
 
 /// Dials that may be in progress, or have failed within the last second.
 const PERMITS: usize = 16;
@@ -41,6 +41,7 @@ pub(crate) enum DialPriority {
 /// Limits the dials of one store.
 #[derive(Debug)]
 pub(crate) struct DialLimiter {
+    runtime: Runtime,
     permits: Semaphore,
     background_permits: Semaphore,
     /// When the permits of failed dials become free, in order of time.
@@ -58,8 +59,9 @@ pub(crate) struct DialPermit<'a> {
 }
 
 impl DialLimiter {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(runtime: Runtime) -> Self {
         Self {
+            runtime,
             permits: Semaphore::new(PERMITS),
             background_permits: Semaphore::new(BACKGROUND_PERMITS),
             penalties: Mutex::default(),
@@ -72,6 +74,7 @@ impl DialLimiter {
         let mut waiting = pin!(self.acquire_permits(priority));
         loop {
             tokio::select! {
+                biased;
                 permit = &mut waiting => return permit,
                 () = self.end_of_a_penalty() => {}
             }
@@ -96,15 +99,15 @@ impl DialLimiter {
         match first {
             None => failed.await,
             Some(end) => {
-                sleep_until(end).await;
-                self.free_until(Instant::now());
+                self.runtime.sleep_until(end).await;
+                self.free_until(self.runtime.now());
             }
         }
     }
 
     /// Ends all penalties. For dials that did not fail, but were dropped with the runtime that they ran on.
     pub(crate) fn forgive(&self) {
-        self.free_until(Instant::now() + PENALTY);
+        self.free_until(self.runtime.now() + PENALTY);
     }
 
     fn free_until(&self, now: Instant) {
@@ -136,7 +139,8 @@ impl Drop for DialPermit<'_> {
         if self.succeeded {
             self.limiter.free(self.priority);
         } else {
-            self.limiter.penalties.lock().push_back((Instant::now() + PENALTY, self.priority));
+            let end = self.limiter.runtime.now() + PENALTY;
+            self.limiter.penalties.lock().push_back((end, self.priority));
             self.limiter.failed.notify_waiters();
         }
     }
@@ -149,26 +153,30 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    pub(crate) async fn pause(&mut self) {
-        sleep(self.next()).await;
+    pub(crate) async fn pause(&mut self, runtime: &Runtime) {
+        runtime.sleep(self.next(runtime)).await;
     }
 
-    fn next(&mut self) -> Duration {
+    fn next(&mut self, runtime: &Runtime) -> Duration {
         let bound = (FIRST_PAUSE * 2u32.pow(self.failures.min(8))).min(LONGEST_PAUSE);
         self.failures += 1;
-        bound.mul_f64(fastrand::f64())
+        bound.mul_f64(runtime.random_share())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
     use std::sync::Arc;
+
+    use tokio::time::Instant;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn fewer_than_twenty_dials_fail_in_any_second() {
-        let limiter = DialLimiter::new();
+        let limiter = DialLimiter::new(Runtime::tokio());
         let start = Instant::now();
         let mut turns = Vec::new();
         for dial in 0..60 {
@@ -184,7 +192,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dials_that_succeed_wait_for_nothing() {
-        let limiter = DialLimiter::new();
+        let limiter = DialLimiter::new(Runtime::tokio());
         let start = Instant::now();
         for _ in 0..1_000 {
             limiter.acquire(DialPriority::Decisions).await.succeeded();
@@ -194,7 +202,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn dials_that_ended_with_their_runtime_delay_no_others_once_forgiven() {
-        let limiter = DialLimiter::new();
+        let limiter = DialLimiter::new(Runtime::tokio());
         let start = Instant::now();
         for dial in 0..3 * PERMITS {
             if dial % PERMITS == 0 {
@@ -207,7 +215,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_first_success_lets_all_who_wait_dial() {
-        let limiter = Arc::new(DialLimiter::new());
+        let limiter = Arc::new(DialLimiter::new(Runtime::tokio()));
         for _ in 0..PERMITS {
             drop(limiter.acquire(DialPriority::Decisions).await);
         }
@@ -224,7 +232,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_no_decision_never_takes_the_places_of_decisions() {
-        let limiter = DialLimiter::new();
+        let limiter = DialLimiter::new(Runtime::tokio());
         let start = Instant::now();
         for _ in 0..BACKGROUND_PERMITS {
             drop(limiter.acquire(DialPriority::Background).await);
@@ -240,7 +248,7 @@ mod tests {
     #[test]
     fn pauses_grow_from_50_to_400_ms_and_are_jittered() {
         let mut backoff = Backoff::default();
-        let pauses: Vec<_> = (0..1_000).map(|_| backoff.next()).collect();
+        let pauses: Vec<_> = (0..1_000).map(|_| backoff.next(&Runtime::tokio())).collect();
         assert!(pauses[0] <= FIRST_PAUSE);
         assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE));
         assert!(pauses.iter().any(|pause| *pause > LONGEST_PAUSE * 3 / 4));

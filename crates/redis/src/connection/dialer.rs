@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use spile_runtime::Runtime;
 
 use crate::connection::dial_limiter::{DialLimiter, DialPermit, DialPriority};
 use crate::connection::endpoint::Endpoint;
@@ -15,6 +15,7 @@ use crate::topology::sentinel::Sentinels;
 /// Opens connections to one kind of node.
 #[derive(Clone)]
 pub(crate) struct Dialer {
+    pub(crate) runtime: Runtime,
     pub(crate) options: ConnectOptions,
     pub(crate) limiter: Arc<DialLimiter>,
     pub(crate) priority: DialPriority,
@@ -52,7 +53,7 @@ impl Dialer {
         };
         let permit = self.acquire_permit().await;
         let mut connection = self.open_now(&endpoint).await?;
-        let probed = timeout(self.timeout, probe.run(&mut connection)).await;
+        let probed = self.runtime.timeout(self.timeout, probe.run(&mut connection, &self.runtime)).await;
         probed.unwrap_or(Err(ConnectionError::Stalled(self.timeout)))?;
         permit.succeeded();
         Ok(connection)
@@ -72,7 +73,8 @@ impl Dialer {
 
     async fn open_now(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
         self.counters.dials.add(1);
-        let opened = timeout(self.timeout, Connection::open(endpoint, &self.options)).await;
+        let opened = Connection::open(endpoint, &self.options, &self.runtime);
+        let opened = self.runtime.timeout(self.timeout, opened).await;
         opened.unwrap_or(Err(ConnectionError::Stalled(self.timeout)))
     }
 }

@@ -13,10 +13,9 @@ pub(crate) mod url;
 use std::io;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
 use spile_resp::{InvalidReply, Value, parse, write};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UnixStream};
+use spile_runtime::{ByteStream, DialTarget, Runtime};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::watch;
 
 use crate::connection::endpoint::Endpoint;
@@ -77,15 +76,14 @@ pub(crate) struct Connection {
     unread: Vec<u8>,
 }
 
-/// A byte stream: TCP, TLS or a Unix socket.
-trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
-
 impl Connection {
     /// Connects, authenticates and checks the role. Has no timeout of its own.
-    pub(crate) async fn open(endpoint: &Endpoint, options: &ConnectOptions) -> Result<Self, ConnectionError> {
-        let stream = open_stream(endpoint, options.tls.as_ref()).await?;
+    pub(crate) async fn open(
+        endpoint: &Endpoint,
+        options: &ConnectOptions,
+        runtime: &Runtime,
+    ) -> Result<Self, ConnectionError> {
+        let stream = open_stream(endpoint, options.tls.as_ref(), runtime).await?;
         let (endpoint, login) = (endpoint.clone(), options.login.subscribe());
         let mut connection = Self { stream, endpoint, login, unread: Vec::with_capacity(1_024) };
         connection.handshake(options).await?;
@@ -214,30 +212,20 @@ impl Connection {
     }
 }
 
-async fn open_stream(endpoint: &Endpoint, tls: Option<&TlsClient>) -> io::Result<Box<dyn ByteStream>> {
+/// TLS is for TCP only.
+async fn open_stream(
+    endpoint: &Endpoint,
+    tls: Option<&TlsClient>,
+    runtime: &Runtime,
+) -> io::Result<Box<dyn ByteStream>> {
     match endpoint {
-        Endpoint::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Endpoint::Unix(path) => runtime.connect(DialTarget::Unix(path)).await,
         Endpoint::Tcp { host, port } => {
-            let stream = TcpStream::connect((&**host, *port)).await?;
-            set_socket_options(&stream)?;
+            let stream = runtime.connect(DialTarget::Tcp(host, *port)).await?;
             match tls {
                 Some(tls) => Ok(Box::new(tls.connect(host, stream).await?)),
-                None => Ok(Box::new(stream)),
+                None => Ok(stream),
             }
         }
     }
-}
-
-/// Small writes are sent at once, and a vanished peer is noticed while the connection is idle.
-fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(3))
-        .with_retries(3);
-    socket.set_tcp_keepalive(&keepalive)?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(Duration::from_secs(2)))?;
-    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use spile_runtime::ByteStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -63,8 +63,8 @@ impl TlsClient {
     pub(crate) async fn connect(
         &self,
         host: &str,
-        stream: TcpStream,
-    ) -> std::io::Result<TlsStream<TcpStream>> {
+        stream: Box<dyn ByteStream>,
+    ) -> std::io::Result<TlsStream<Box<dyn ByteStream>>> {
         let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
         self.0.connect(name, stream).await
     }

@@ -5,11 +5,11 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spile_core::StoreError;
 use spile_resp::{Value, write};
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use spile_runtime::Runtime;
 
 use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
 use crate::connection::dialer::{Dialer, NodeAddress};
@@ -35,6 +35,7 @@ const CREDENTIALS_WARNING: &str = "new credentials";
 /// Settings of the lanes of one node.
 #[derive(Clone)]
 pub(crate) struct LaneConfig {
+    pub(crate) runtime: Runtime,
     pub(crate) address: NodeAddress,
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) time: TimeSource,
@@ -85,13 +86,14 @@ impl Lane {
         let node = self.node.clone();
         loop {
             let (connection, mut moves) = self.connect().await;
-            let (connected_guard, since) = (ConnectedGuard::new(&node), Instant::now());
+            let (connected_guard, since) = (ConnectedGuard::new(&node), self.config.runtime.now());
             let here = connection.endpoint().clone();
             self.serve(connection, &here, &mut moves).await;
             drop(connected_guard);
             self.config.counters.connections_lost.add(1);
-            if since.elapsed() < MIN_UPTIME && !moves.lead_away_from(&here) {
-                Backoff::default().pause().await;
+            let uptime = self.config.runtime.now() - since;
+            if uptime < MIN_UPTIME && !moves.lead_away_from(&here) {
+                Backoff::default().pause(&self.config.runtime).await;
             }
         }
     }
@@ -103,6 +105,8 @@ impl Lane {
             // Subscribed before the dial, so that a move during it is not missed.
             let mut moves = self.node.moves();
             let dialled = tokio::select! {
+                // First, so that moves do not discard connections that are open. The lane notices the move later.
+                biased;
                 dialled = self.dial_reporting_delay() => dialled,
                 () = moves.changed() => continue,
             };
@@ -116,8 +120,9 @@ impl Lane {
                     self.node.unreachable(&why);
                     // A node that has moved is dialled at once.
                     tokio::select! {
-                        () = backoff.pause() => {}
+                        biased;
                         () = moves.changed() => {}
+                        () = backoff.pause(&self.config.runtime) => {}
                     }
                 }
             }
@@ -129,7 +134,7 @@ impl Lane {
     async fn dial_reporting_delay(&self) -> Result<Connection, ConnectionError> {
         let probe = self.node.probe();
         let mut dial = pin!(self.config.dialer.dial(&self.config.address, &probe));
-        if let Ok(dialled) = timeout(self.config.timeout, &mut dial).await {
+        if let Ok(dialled) = self.config.runtime.timeout(self.config.timeout, &mut dial).await {
             return dialled;
         }
         self.node.unreachable(&ConnectionError::Stalled(self.config.timeout));
@@ -172,7 +177,9 @@ impl Lane {
                 _ = login.changed() => LaneEvent::Recheck,
                 () = node.breaker.until_open(), if takes => LaneEvent::Recheck,
                 (batch, flight) = node.queue.take(), if takes => LaneEvent::Batch(batch, flight),
-                () = sleep_until(pipeline.alarm(&self.config)), if !pipeline.is_empty() => LaneEvent::Alarm,
+                () = self.config.runtime.sleep_until(pipeline.alarm(&self.config)), if !pipeline.is_empty() => {
+                    LaneEvent::Alarm
+                }
             };
             let result = match event {
                 LaneEvent::Reply(reply) => self.on_reply(reply, &mut pipeline),
@@ -196,7 +203,7 @@ impl Lane {
     /// Authenticates with the newest credentials. If Redis rejects them, the connection continues with the old ones.
     async fn reauthenticate(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
         let warnings = &self.config.counters.warnings;
-        match timeout(self.config.stall, connection.reauthenticate()).await {
+        match self.config.runtime.timeout(self.config.stall, connection.reauthenticate()).await {
             Ok(Ok(())) => warnings.clear(CREDENTIALS_WARNING),
             Ok(Err(ConnectionError::Refused(why))) => warnings.set(CREDENTIALS_WARNING, why),
             _ => return Err(ConnectionLost),
@@ -206,19 +213,20 @@ impl Lane {
 
     /// Probes until the node answers within the timeout, then closes the breaker.
     async fn probe_until_healthy(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
+        let runtime = &self.config.runtime;
         while self.node.breaker.is_open() {
             if let Some(_probe) = self.node.breaker.claim_probe() {
-                let start = Instant::now();
+                let start = runtime.now();
                 let probe = self.node.probe();
-                match timeout_at(start + self.config.stall, probe.run(connection)).await {
-                    Ok(Ok(())) if start.elapsed() <= self.config.timeout => self.node.breaker.close(),
+                match runtime.timeout_at(start + self.config.stall, probe.run(connection, runtime)).await {
+                    Ok(Ok(())) if runtime.now() - start <= self.config.timeout => self.node.breaker.close(),
                     Ok(Ok(())) => {}
                     Ok(Err(ConnectionError::Refused(refusal))) if is_temporary(&refusal) => {}
                     _ => return Err(ConnectionLost),
                 }
             }
             if self.node.breaker.is_open() {
-                sleep(PROBE_EVERY).await;
+                runtime.sleep(PROBE_EVERY).await;
             }
         }
         Ok(())
@@ -259,9 +267,10 @@ impl Lane {
         flight: Flight<'q>,
     ) -> Result<(), ConnectionLost> {
         self.write(&calls);
-        let now = Instant::now();
+        let runtime = &self.config.runtime;
+        let now = runtime.now();
         pipeline.push(calls, flight, now);
-        let sent = timeout_at(now + self.config.stall, connection.send(&self.out)).await;
+        let sent = runtime.timeout_at(now + self.config.stall, connection.send(&self.out)).await;
         match sent.unwrap_or(Err(ConnectionError::Stalled(self.config.stall))) {
             Ok(()) => Ok(()),
             Err(why) => Err(self.fail_all(pipeline, &why)),
@@ -289,9 +298,10 @@ impl Lane {
             // The connection was closed, or sent bytes unasked, while no call was unanswered.
             return Err(ConnectionLost);
         }
-        match reply.and_then(|value| pipeline.answer(value)) {
+        let now = self.config.runtime.now();
+        match reply.and_then(|value| pipeline.answer(value, now)) {
             Ok(Some(completed)) => {
-                self.deliver(completed);
+                self.deliver(completed, now);
                 Ok(())
             }
             Ok(None) => Ok(()),
@@ -302,7 +312,7 @@ impl Lane {
     /// Counts flights without a reply within the timeout as failures of the node. Closes the connection if it has
     /// stalled.
     fn check_overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), ConnectionLost> {
-        let now = Instant::now();
+        let now = self.config.runtime.now();
         match pipeline.newly_overdue(now, self.config.timeout) {
             0 => {}
             requests => self.node.failed(requests),
@@ -313,7 +323,7 @@ impl Lane {
         Ok(())
     }
 
-    fn deliver(&self, completed: CompletedCall<'_>) {
+    fn deliver(&self, completed: CompletedCall<'_>, now: Instant) {
         let CompletedCall { call, replies, sent_at, .. } = completed;
         let counters = &self.config.counters;
         counters.calls.add(1);
@@ -324,7 +334,7 @@ impl Lane {
         if replies.repairs > 0 {
             counters.repairs.add(replies.repairs);
         }
-        if sent_at.elapsed() <= self.config.timeout {
+        if now - sent_at <= self.config.timeout {
             self.node.breaker.succeed();
         }
         for (waiting, reply) in call.into_waiting().into_iter().zip(replies.replies) {

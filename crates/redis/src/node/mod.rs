@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use spile_core::StoreError;
+use spile_runtime::{BoxFuture, Runtime, SharedTasks};
 use tokio::sync::{Mutex, watch};
 
 use crate::connection::ConnectionError;
@@ -25,7 +26,7 @@ use crate::node::write_failures::WriteFailures;
 use crate::script::error_reply::Rejection;
 use crate::script::key::KeyPrefix;
 use crate::script::request::PendingRequest;
-use crate::tasks::{SharedTasks, TaskFuture};
+use crate::store::stats::Counter;
 
 /// The state that callers and lanes share.
 pub(crate) struct Node {
@@ -34,6 +35,8 @@ pub(crate) struct Node {
     tasks: SharedTasks,
     pub(crate) queue: RequestQueue,
     pub(crate) breaker: Breaker,
+    /// Requests that got no answer in time, since the start.
+    late: Counter,
     /// The number of connected lanes.
     live: AtomicUsize,
     /// Lanes dial one at a time, and share the pauses between failures.
@@ -52,10 +55,16 @@ pub(crate) struct Node {
 impl Node {
     fn new(config: LaneConfig) -> Self {
         Self {
-            queue: RequestQueue::new(config.connections, config.timeout, config.most_waiting),
+            queue: RequestQueue::new(
+                config.runtime.clone(),
+                config.connections,
+                config.timeout,
+                config.most_waiting,
+            ),
             config,
             tasks: SharedTasks::default(),
             breaker: Breaker::default(),
+            late: Counter::default(),
             live: AtomicUsize::new(0),
             dialing: Mutex::default(),
             moves: watch::Sender::new(None),
@@ -64,6 +73,10 @@ impl Node {
             write_failures: WriteFailures::default(),
             probe: parking_lot::Mutex::default(),
         }
+    }
+
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.config.runtime
     }
 
     /// Sets the slot of the probe, which the node must serve.
@@ -113,17 +126,19 @@ impl Node {
     /// Starts the node's tasks on the current runtime.
     fn start(self: &Arc<Self>) {
         let tasks = || {
-            let lane = |_| -> TaskFuture { Box::pin(Lane::new(self.config.clone(), Arc::clone(self)).run()) };
+            let lane =
+                |_| -> BoxFuture<()> { Box::pin(Lane::new(self.config.clone(), Arc::clone(self)).run()) };
             let mut tasks: Vec<_> = (0..self.config.connections).map(lane).collect();
             if let NodeAddress::BySentinels(sentinels) = &self.config.address {
-                let watch =
-                    |index| -> TaskFuture { Box::pin(Arc::clone(sentinels).watch(index, Arc::clone(self))) };
+                let watch = |index| -> BoxFuture<()> {
+                    Box::pin(Arc::clone(sentinels).watch(index, Arc::clone(self)))
+                };
                 tasks.extend((0..sentinels.count()).map(watch));
             }
             tasks
         };
         let node = Arc::downgrade(self);
-        self.tasks.start(tasks, move || {
+        self.tasks.start(&self.config.runtime, tasks, move || {
             // Requests that wait are submitted again by their callers, whose runtimes go on.
             for waiting in node.upgrade().iter().flat_map(|node| node.queue.drain()) {
                 waiting.answer(Err(Rejection::Retry));
@@ -149,9 +164,15 @@ impl Node {
 
     /// Counts failed requests. If that opens the breaker, all waiting requests fail.
     pub(crate) fn failed(&self, requests: usize) {
+        self.late.add(requests as u64);
         if self.breaker.fail(u32::try_from(requests).unwrap_or(u32::MAX)) {
             self.turn_away();
         }
+    }
+
+    /// How many requests got no answer in time, since the start.
+    pub(crate) fn late(&self) -> u64 {
+        self.late.count()
     }
 
     /// Notes that a dial failed. If no lane is connected, the breaker opens.

@@ -1,10 +1,9 @@
 //! The unanswered flights of one connection, in the order in which they were sent.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spile_resp::Value;
-use tokio::time::Instant;
 
 use crate::connection::ConnectionError;
 use crate::node::lane::LaneConfig;
@@ -94,8 +93,12 @@ impl<'q> Pipeline<'q> {
     }
 
     /// The call that this reply answers. `None` if the reply is an error, or is the one to `ASKING`.
-    pub(crate) fn answer(&mut self, value: Value) -> Result<Option<CompletedCall<'q>>, ConnectionError> {
-        self.heard_at = Some(Instant::now());
+    pub(crate) fn answer(
+        &mut self,
+        value: Value,
+        now: Instant,
+    ) -> Result<Option<CompletedCall<'q>>, ConnectionError> {
+        self.heard_at = Some(now);
         let Some(flight) = self.flights.front_mut() else { return Err(ConnectionError::Closed) };
         let sent_at = flight.sent_at;
         let Some(call) = flight.calls.front() else { return Err(ConnectionError::Closed) };
@@ -140,7 +143,7 @@ impl<'q> Pipeline<'q> {
         // Once the next reply is overdue, only the stall of the connection remains to be detected.
         let stalled = self.waits_since().filter(|_| self.flights[0].is_overdue);
         let stalled = stalled.map(|since| since + config.stall);
-        overdue.into_iter().chain(stalled).min().unwrap_or_else(Instant::now)
+        overdue.into_iter().chain(stalled).min().unwrap_or_else(|| config.runtime.now())
     }
 
     /// Whether the next reply has been overdue for so long that the connection counts as dead.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::smallvec;
 use spile_core::Limit;
 use spile_resp::Value;
+use spile_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionError};
@@ -30,8 +31,12 @@ impl Probe {
     }
 
     /// Runs the probe. A node that redirects it answers, and so counts as healthy.
-    pub(crate) async fn run(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
-        let call = ScriptCall::new(fastrand::u64(..1 << 52), self.waiting()).with_source();
+    pub(crate) async fn run(
+        &self,
+        connection: &mut Connection,
+        runtime: &Runtime,
+    ) -> Result<(), ConnectionError> {
+        let call = ScriptCall::new(runtime.random() >> 12, self.waiting()).with_source();
         let mut command = Vec::new();
         call.write(1, &mut command);
         connection.send(&command).await?;

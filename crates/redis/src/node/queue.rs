@@ -11,12 +11,12 @@
 //! where it is not mistaken for a node that does not answer.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use spile_runtime::Runtime;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
 
 use crate::script::request::PendingRequest;
 
@@ -38,6 +38,7 @@ const CONGESTION: Duration = Duration::from_millis(5);
 pub(crate) struct RequestQueue {
     state: Mutex<QueueState>,
     arrived: Notify,
+    runtime: Runtime,
     /// The number of lanes.
     lanes: usize,
     /// How long a caller waits for its answer.
@@ -68,15 +69,16 @@ pub(crate) struct Flight<'a> {
 }
 
 impl RequestQueue {
-    pub(crate) fn new(lanes: usize, timeout: Duration, most_waiting: usize) -> Self {
+    pub(crate) fn new(runtime: Runtime, lanes: usize, timeout: Duration, most_waiting: usize) -> Self {
         let state = QueueState {
             waiting: VecDeque::new(),
             in_flight: SmallVec::new(),
-            last_sent: Instant::now(),
+            last_sent: runtime.now(),
             flight_time: Duration::ZERO,
             round_trip: Duration::ZERO,
         };
-        Self { state: Mutex::new(state), arrived: Notify::new(), lanes, timeout, max_len: 2 * most_waiting }
+        let (state, arrived) = (Mutex::new(state), Notify::new());
+        Self { state, arrived, runtime, lanes, timeout, max_len: 2 * most_waiting }
     }
 
     /// Adds a request. The number of waiting callers bounds the queue, except for requests whose callers are gone:
@@ -99,14 +101,15 @@ impl RequestQueue {
     pub(crate) async fn take(&self) -> (Vec<PendingRequest>, Flight<'_>) {
         loop {
             let arrived = self.arrived.notified();
-            match self.try_take(Instant::now()) {
+            match self.try_take(self.runtime.now()) {
                 Ok(taken) => return taken,
                 Err(None) => arrived.await,
                 Err(Some(next_send_at)) => {
                     let sleeping = SleepingLane(self);
                     tokio::select! {
+                        biased;
                         () = arrived => {}
-                        () = sleep_until(next_send_at) => {}
+                        () = self.runtime.sleep_until(next_send_at) => {}
                     }
                     std::mem::forget(sleeping);
                 }
@@ -116,7 +119,7 @@ impl RequestQueue {
 
     /// Starts a flight for requests that were taken before and must be sent again with the script's source.
     pub(crate) fn start_flight(&self) -> Flight<'_> {
-        let now = Instant::now();
+        let now = self.runtime.now();
         self.state.lock().in_flight.push(now);
         Flight { queue: self, sent_at: now, is_uncontended: false }
     }
@@ -189,8 +192,8 @@ impl QueueState {
         self.flight_time > self.round_trip + CONGESTION.max(self.round_trip / 2)
     }
 
-    fn flight_ended(&mut self, sent_at: Instant, was_uncontended: bool) {
-        let took = sent_at.elapsed();
+    fn flight_ended(&mut self, sent_at: Instant, now: Instant, was_uncontended: bool) {
+        let took = now - sent_at;
         if let Some(index) = self.in_flight.iter().position(|flight| *flight == sent_at) {
             self.in_flight.swap_remove(index);
         }
@@ -228,7 +231,8 @@ fn spacing(takes: Duration, lanes: usize, timeout: Duration) -> Duration {
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.queue.state.lock().flight_ended(self.sent_at, self.is_uncontended);
+        let now = self.queue.runtime.now();
+        self.queue.state.lock().flight_ended(self.sent_at, now, self.is_uncontended);
     }
 }
 
@@ -243,6 +247,14 @@ mod tests {
     use crate::script::request::{BatchGroup, Request, ScriptOp, ScriptReply};
 
     const TIMEOUT: Duration = Duration::from_millis(50);
+
+    fn now() -> Instant {
+        Runtime::tokio().now()
+    }
+
+    fn queue_of(lanes: usize, timeout: Duration, most_waiting: usize) -> RequestQueue {
+        RequestQueue::new(Runtime::tokio(), lanes, timeout, most_waiting)
+    }
 
     type ReplyReceiver = oneshot::Receiver<Result<ScriptReply, Rejection>>;
 
@@ -259,43 +271,43 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lone_request_goes_at_once_and_what_comes_meanwhile_goes_together() {
-        let queue = RequestQueue::new(2, TIMEOUT, 100);
-        let start = Instant::now();
+        let queue = queue_of(2, TIMEOUT, 100);
+        let start = now();
         let _first = push(&queue);
         let (taken, flight) = queue.take().await;
-        assert_eq!((taken.len(), start.elapsed()), (1, Duration::ZERO));
+        assert_eq!((taken.len(), now() - start), (1, Duration::ZERO));
         let _rest: Vec<_> = (0..9).map(|_| push(&queue)).collect();
         drop(flight);
         let (taken, _flight) = queue.take().await;
-        assert_eq!((taken.len(), start.elapsed()), (9, Duration::ZERO));
+        assert_eq!((taken.len(), now() - start), (9, Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_second_lane_takes_over_when_the_first_is_away_for_long() {
-        let queue = RequestQueue::new(2, TIMEOUT, 100);
-        let start = Instant::now();
+        let queue = queue_of(2, TIMEOUT, 100);
+        let start = now();
         let _first = push(&queue);
         let _away = queue.take().await;
         let _second = push(&queue);
         let (taken, _flight) = queue.take().await;
         assert_eq!(taken.len(), 1);
-        assert_eq!(start.elapsed(), MIN_SPACING);
+        assert_eq!(now() - start, MIN_SPACING);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_crowd_does_not_wait_for_the_first_lane() {
-        let queue = RequestQueue::new(2, TIMEOUT, 1_000);
-        let start = Instant::now();
+        let queue = queue_of(2, TIMEOUT, 1_000);
+        let start = now();
         let _first = push(&queue);
         let _away = queue.take().await;
         let _crowd: Vec<_> = (0..EARLY_SEND).map(|_| push(&queue)).collect();
         let (taken, _flight) = queue.take().await;
-        assert_eq!((taken.len(), start.elapsed()), (EARLY_SEND, Duration::ZERO));
+        assert_eq!((taken.len(), now() - start), (EARLY_SEND, Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_whose_callers_gave_up_are_not_taken() {
-        let queue = RequestQueue::new(1, TIMEOUT, 100);
+        let queue = queue_of(1, TIMEOUT, 100);
         drop(push(&queue));
         let _kept = push(&queue);
         let (taken, _flight) = queue.take().await;
@@ -304,35 +316,36 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_sent_past_its_deadline() {
-        let queue = RequestQueue::new(1, TIMEOUT, 100);
-        let _late = push_until(&queue, Some(Instant::now() + Duration::from_millis(50)));
+        let queue = queue_of(1, TIMEOUT, 100);
+        let _late = push_until(&queue, Some(now() + Duration::from_millis(50)));
         tokio::time::advance(Duration::from_millis(50)).await;
-        let _in_time = push_until(&queue, Some(Instant::now() + Duration::from_millis(50)));
+        let _in_time = push_until(&queue, Some(now() + Duration::from_millis(50)));
         let (taken, _flight) = queue.take().await;
         assert_eq!(taken.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn flights_over_a_long_way_are_spread_over_the_time_that_they_take() {
-        let queue = RequestQueue::new(2, TIMEOUT, 1_000);
+        let queue = queue_of(2, TIMEOUT, 1_000);
         let round_trip = Duration::from_millis(40);
         let mut in_flight = VecDeque::new();
         let mut longest = Duration::ZERO;
         for number in 0..1_000 {
-            let (pushed, _request) = (Instant::now(), push(&queue));
+            let (pushed, _request) = (now(), push(&queue));
             let flight = loop {
                 let landing =
                     in_flight.front().map_or(pushed + round_trip, |(sent_at, _)| *sent_at + round_trip);
                 tokio::select! {
-                    () = sleep_until(landing) => drop(in_flight.pop_front()),
+                    biased;
+                    () = queue.runtime.sleep_until(landing) => drop(in_flight.pop_front()),
                     (_, flight) = queue.take() => break flight,
                 }
             };
             // The averages settle over the first flights.
             if number > 10 {
-                longest = longest.max(pushed.elapsed());
+                longest = longest.max(now() - pushed);
             }
-            in_flight.push_back((Instant::now(), flight));
+            in_flight.push_back((now(), flight));
         }
         assert!(in_flight.len() <= 40, "{} flights are under way", in_flight.len());
         assert!(longest <= Duration::from_millis(7), "a request waited {longest:?} for its flight");
@@ -340,12 +353,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_busy_with_our_flights_is_given_no_more_than_one_per_connection() {
-        let queue = RequestQueue::new(2, TIMEOUT, 100_000);
+        let queue = queue_of(2, TIMEOUT, 100_000);
         let service = Duration::from_millis(4);
         let _callers: Vec<_> = (0..200 * MAX_PER_FLIGHT).map(|_| push(&queue)).collect();
         let (mut in_flight, mut most) = (VecDeque::new(), 0);
         for flight in 0..200 {
-            while let Ok(taken) = queue.try_take(Instant::now()) {
+            while let Ok(taken) = queue.try_take(now()) {
                 in_flight.push_back(taken);
             }
             tokio::time::advance(service).await;
@@ -360,7 +373,7 @@ mod tests {
 
     #[test]
     fn those_who_gave_up_do_not_fill_the_queue() {
-        let queue = RequestQueue::new(1, TIMEOUT, 10);
+        let queue = queue_of(1, TIMEOUT, 10);
         for _ in 0..1_000 {
             drop(push(&queue));
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::Limit;
+use spile_runtime::Runtime;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
 
 use crate::node::Node;
 use crate::script::call::ScriptCall;
@@ -149,7 +149,7 @@ pub(crate) fn record_error(
     counters.error_replies[RedisErrorKind::of(text) as usize].add(call.len() as u64);
     if node.write_failures.record(text, is_lasting) {
         match write_probe(call) {
-            Some(probe) => drop(tokio::spawn(probe_until_written(Arc::downgrade(node), Arc::new(probe)))),
+            Some(probe) => probe_later(node, probe),
             None => node.write_failures.clear(),
         }
     }
@@ -165,10 +165,18 @@ fn write_probe(call: &ScriptCall) -> Option<Request> {
     Some(Request::new(ScriptOp::Spend, [charge].into_iter().collect()))
 }
 
+/// Starts to probe on the runtime of the lane that got the error. If that ends, the node forgets the failure.
+fn probe_later(node: &Arc<Node>, probe: Request) {
+    let runtime = node.runtime().clone();
+    if let Some(spawner) = runtime.spawner() {
+        spawner.spawn(probe_until_written(Arc::downgrade(node), Arc::new(probe), runtime));
+    }
+}
+
 /// Writes the probe key until that succeeds or the node is dropped.
-async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>) {
+async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>, runtime: Runtime) {
     loop {
-        sleep(PROBE_EVERY).await;
+        runtime.sleep(PROBE_EVERY).await;
         let Some(node) = node.upgrade() else { return };
         if can_write(&node, Arc::clone(&probe)).await {
             node.write_failures.clear();
@@ -186,7 +194,7 @@ async fn can_write(node: &Arc<Node>, probe: Arc<Request>) -> bool {
     if node.submit(waiting).is_err() {
         return false;
     }
-    match timeout(PROBE_EVERY, answered).await {
+    match node.runtime().timeout(PROBE_EVERY, answered).await {
         Ok(Ok(Ok(reply))) => reply.granted > 0,
         Ok(Ok(Err(refusal))) => matches!(refusal, Rejection::Moved { .. } | Rejection::Ask { .. }),
         _ => false,

@@ -1,7 +1,7 @@
 //! One call of the script: the requests that share it, their encoding, and the decoding of the reply.
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, MicroTokens, Micros, OneOrMany};
+use spile_core::{Amount, Bucket, Limit, Micros, OneOrMany, Rate, Shape};
 use spile_resp::{Value, write};
 
 use crate::script::SPEND;
@@ -13,6 +13,15 @@ use crate::script::request::{
 
 /// The last microsecond that a double represents exactly.
 const LAST_US: i64 = (1 << 53) - 1;
+
+/// Numbers per limit.
+const LIMIT_NUMBERS: usize = 5;
+
+/// The most micro-tokens that the script reports, of a debt or a usage.
+const MOST_MICRO: i64 = 6_000_000_000_000_000;
+
+/// Encodes an unused quota in the amount of a bucket; the micro-tokens used are subtracted from it.
+const UNUSED: i64 = -4_000_000_000_000_000;
 
 /// How the call refers to the script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -141,23 +150,26 @@ impl ScriptCall {
         let quotas = limits.iter().filter_map(|limit| limit.windows);
         msgpack::push_array(
             &mut arguments,
-            header.len() + 4 * limits.len() + entries + WINDOW_BOUNDS * quotas.clone().count(),
+            header.len() + LIMIT_NUMBERS * limits.len() + entries + WINDOW_BOUNDS * quotas.clone().count(),
         );
         for number in header {
             msgpack::push_int(&mut arguments, number);
         }
         // The windows of quotas come last. In place of a rate, a quota has their place, below zero.
-        let mut place = header.len() + 4 * limits.len() + entries + 1;
+        let mut place = header.len() + LIMIT_NUMBERS * limits.len() + entries + 1;
         for limit in &limits {
-            msgpack::push_int(&mut arguments, limit.limit.capacity_micro().get().unsigned_abs());
+            msgpack::push_int(&mut arguments, limit.limit.capacity().micro().unsigned_abs());
             if limit.windows.is_some() {
                 msgpack::push_double(&mut arguments, -(place as f64));
                 place += WINDOW_BOUNDS;
             } else {
-                msgpack::push_double(&mut arguments, limit.limit.rate());
+                let rate = limit.limit.rate().map_or(0.0, Rate::per_second);
+                msgpack::push_double(&mut arguments, rate);
             }
             msgpack::push_int(&mut arguments, limit.ttl_ms);
-            msgpack::push_int(&mut arguments, limit.limit.debt_micro().get().unsigned_abs());
+            for amount in [limit.limit.debt(), limit.limit.quantum()] {
+                msgpack::push_int(&mut arguments, amount.micro().unsigned_abs());
+            }
         }
         arguments.extend_from_slice(&decisions);
         for bound in quotas.flatten() {
@@ -176,17 +188,37 @@ impl ScriptCall {
         let expired_permits = next(0, LAST_US)?.unsigned_abs();
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
-            let granted = next(0, u32::MAX.into())? as u32;
+            let granted = next(ScriptReply::OUTSIDE_WINDOWS, MOST_MICRO)?;
             let mut buckets = OneOrMany::new();
             if request.operation != ScriptOp::Reset {
-                for _ in &request.charges {
-                    let held = MicroTokens::new(next(*Bucket::POSSIBLE.start(), *Bucket::POSSIBLE.end())?);
-                    buckets.push(Bucket::new(held, Micros::new(next(0, LAST_US)?.unsigned_abs())));
+                for charge in &request.charges {
+                    let amount = next(-MOST_MICRO, MOST_MICRO)?;
+                    let moment = Micros::new(next(0, LAST_US)?.unsigned_abs());
+                    buckets.push(match request.operation {
+                        ScriptOp::TimeToLive => Bucket::new(Amount::from_micro(amount), moment),
+                        _ => bucket_under(&charge.limit.limit, amount, moment),
+                    });
                 }
             }
             replies.push(ScriptReply { granted, at, buckets });
         }
         numbers.next().is_none().then_some(CallReply { replies, repairs, expired_permits })
+    }
+}
+
+/// The bucket of a limit, which may have been written under another shape.
+fn bucket_under(limit: &Limit, held: i64, written_at: Micros) -> Bucket {
+    let used = UNUSED - held;
+    match limit.shape() {
+        Shape::Rate(_) if used >= 0 => {
+            Bucket::new(limit.capacity().above(Amount::from_micro(used)), written_at)
+        }
+        Shape::Rate(_) | Shape::Concurrency(_) => Bucket::new(Amount::from_micro(held), written_at),
+        Shape::Quota(quota) => {
+            // Debts of a rate are owed by the quota that replaces it.
+            let used = if used >= 0 { used } else { (-held).max(0) };
+            Bucket::new(Amount::from_micro(used), quota.windows().window_at(written_at).end)
+        }
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use spile_core::{Bucket, Charge, Limit, Micros, OneOrMany, PermitId, PermitStep};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::script::error_reply::Rejection;
 use crate::script::key::{BucketKey, KeyPrefix};
@@ -144,7 +143,7 @@ impl WireCharge {
             if charge.needs_permit() { prefix.permits_key(key, name) } else { prefix.bucket_key(key, name) };
         let limit = WireLimit::from(charge.limit().limit());
         let carries_over = key.before_sharing().is_some() && uptime <= Duration::from_millis(limit.ttl_ms);
-        Self { key, limit, cost_micro: charge.cost().micro().get(), carries_over }
+        Self { key, limit, cost_micro: charge.cost().amount().micro(), carries_over }
     }
 
     /// What a reserved charge costs more if it cost `actual` in the end; below zero if less. To a later window of a quota nothing
@@ -204,17 +203,17 @@ fn ttl_ms(limit: &Limit) -> u64 {
 /// The script's answer to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ScriptReply {
-    /// 1 if allowed, 0 if denied; for a partial spend the tokens granted, for a late charge those not covered, for a settled
+    /// 1 if allowed, 0 if denied; for a partial spend the micro-tokens granted, for a late charge those not covered, for a settled
     /// reservation one more than that;
     /// [`OUTSIDE_WINDOWS`](Self::OUTSIDE_WINDOWS) if nothing was done.
-    pub(crate) granted: u32,
+    pub(crate) granted: i64,
     pub(crate) at: Micros,
     pub(crate) buckets: OneOrMany<Bucket>,
 }
 
 impl ScriptReply {
-    /// The node's time is outside the windows that a quota was asked with. No chain grants as many tokens.
-    pub(crate) const OUTSIDE_WINDOWS: u32 = u32::MAX;
+    /// The node's time is outside the windows that a quota was asked with.
+    pub(crate) const OUTSIDE_WINDOWS: i64 = -1;
 }
 
 /// Which other requests may share its script call.

@@ -6,8 +6,8 @@
 --           sorted sets of permits.
 -- ARGV[1]   one msgpack array, since a single unpack costs less than an argument per number:
 --             sequence, now_us (0: ask TIME), number of limits, number of hashes with one bucket,
---             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms, debt (micro-tokens); the rate
---             of a concurrency is 0, and in place of ttl_ms it has how long a permit is held, in milliseconds,
+--             per limit:    capacity (micro-tokens), rate (micro-tokens per microsecond), ttl_ms, debt (micro-tokens), quantum
+--             (micro-tokens); the rate of a concurrency is 0, and in place of ttl_ms it has how long a permit is held, in milliseconds,
 --             number of shapes, per shape: number of buckets and their names in the hash (empty for that of `t` and `ts`),
 --             number of shared hashes, per shared hash: its shape, and 0, or 1 and per bucket the key that held it before or 0,
 --             per decision: operation, number of charges, then per charge: bucket, limit, cost (micro-tokens), then for
@@ -15,10 +15,9 @@
 --             number of sets: -1 is the last key,
 --             per quota:    the starts of four windows and the end of the last. In place of its rate a quota has their place,
 --             below zero.
--- Returns   sequence, now_us, repairs, permits that had ended by themselves, then per decision the grant (1 allowed, 0 denied; for a partial spend the
---           tokens granted, for a late charge those that no debt covers, for a settled reservation one more than that;
---           4294967295 if nothing was done because now is
---           outside the windows of a quota) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
+-- Returns   sequence, now_us, repairs, permits that had ended by themselves, then per decision the grant (1 allowed, 0 denied; for a
+--           partial spend the micro-tokens granted, for a late charge those that no debt covers, for a settled reservation one
+--           more than that; -1 if nothing was done because now is outside the windows of a quota) and per charge the bucket afterwards: micro-tokens held, and when written. For TIME_TO_LIVE,
 --           per charge PTTL + 2 and now: 0 is a missing bucket, 1 a key without a time to live.
 --
 -- A bucket is `t` (micro-tokens, below zero if it owes some; `used` and micro-tokens for a quota) and `ts` (microsecond of the last write) in a hash with `v` (format, 1). A plan of several
@@ -30,7 +29,7 @@
 -- Tables and functions are made where they are needed: making one takes as long as a step of a decision, and most calls decide
 -- about buckets of rates that have a hash of their own.
 
-local OUTSIDE_WINDOWS = 4294967295
+local OUTSIDE_WINDOWS = -1
 local SPEND, PEEK, SPEND_UP_TO, REFUND, RESET, TIME_TO_LIVE, REFUND_ONCE, CHARGE, SETTLE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- The first operation about a permit.
 local ACQUIRE, RETAKE, RENEW, RELEASE = 10, 11, 12, 13
@@ -95,7 +94,7 @@ for k = 1, plain do
 end
 
 -- Each shared hash is read by one HMGET. A shape is the list of its fields: `v`, then those of each bucket.
-local i = 6 + 4 * args[3]
+local i = 6 + 5 * args[3]
 local shape_count = args[i - 1]
 local hashes = plain
 if shape_count == 0 then
@@ -184,7 +183,7 @@ local out, o = { args[1], now, 0, 0 }, 4
 local available = {}
 local last = #args
 local has_permits = false
-for limit = 5, 1 + 4 * args[3], 4 do
+for limit = 5, 5 * args[3], 5 do
   local rate = args[limit + 1]
   if rate < 0 then
     last = last - 5
@@ -322,21 +321,23 @@ while i < last do
     end
   else
     -- The tokens that each bucket has before the chain is spent, and how much the chain can grant.
-    local allowed, grant, outside, n = true, MOST_HELD, false, 0
+    local allowed, grant, quantum, outside, n = true, MOST_HELD, 1, false, 0
     local step_of_permit = id and op
     if id then
       op = op == RELEASE and REFUND or op == RENEW and PEEK or SPEND
     end
     local renews, released = true, false
     for at = first, past - 1, 3 do
-      local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
+      local b, limit, cost = args[at], 5 * args[at + 1], args[at + 2]
       local capacity, rate = args[limit], args[limit + 1]
       local t, there = held[b], capacity
       if rate == 0 then
-        -- What is renewed or released is not counted, and told as full.
+        -- RENEW and RELEASE skip the count and report the set as free.
         if step_of_permit == RENEW then
           renews = renews and is_held(b, id)
-        elseif step_of_permit ~= RELEASE then
+        elseif step_of_permit == RELEASE then
+          released = released or is_held(b, id)
+        else
           there = places(b, capacity, args[limit + 2], id)
         end
         if step_of_permit == RETAKE and is_held(b, id) then
@@ -370,19 +371,14 @@ while i < last do
       end
       n = n + 1
       available[n] = there
-      if there < cost or cost == 0 and there < TOKEN then
+      if there < cost or cost == 0 and there < args[limit + 4] then
         allowed = false
       end
       if op == SPEND_UP_TO then
-        local most = there > 0 and floor(there / TOKEN) or 0
-        if cost < most * TOKEN then
-          most = cost / TOKEN
-        end
-        if most < grant then
-          grant = most
-        end
+        grant, quantum = max(min(grant, there, cost), 0), max(quantum, args[limit + 4])
       end
     end
+    grant = grant - grant % quantum
     if outside then
       op, out[o] = PEEK, OUTSIDE_WINDOWS
     elseif op == SPEND_UP_TO then
@@ -397,18 +393,21 @@ while i < last do
         allowed = available[1] >= args[first + 2]
       elseif op == SETTLE then
         -- A reservation is open while its marker, the first charge, is not full. Its cost is what the others cost in the end.
-        allowed = held[args[first]] ~= nil and available[1] < args[1 + 4 * args[first + 1]]
+        allowed = held[args[first]] ~= nil and available[1] < args[5 * args[first + 1]]
       end
       out[o] = allowed and 1 or 0
     end
     if step_of_permit == RENEW and not outside then
       out[o] = renews and 1 or 0
+    elseif step_of_permit == RELEASE and not outside then
+      -- A permit that is not held has nothing to refund: it was released before, or its acquisition never ran.
+      op, out[o] = released and REFUND or PEEK, released and 1 or 0
     end
 
     local grant_at, reserved_at = o, op == SETTLE and written[args[first]]
     n = 0
     for at = first, past - 1, 3 do
-      local b, limit, cost = args[at], 1 + 4 * args[at + 1], args[at + 2]
+      local b, limit, cost = args[at], 5 * args[at + 1], args[at + 2]
       local t, ts = held[b], written[b]
       n = n + 1
       -- The first charge of a refund with an id is the marker, which is spent. The other charges are refunded, or
@@ -439,10 +438,8 @@ while i < last do
         local there, hold_ms = available[n], args[limit + 2]
         if id and not outside then
           if step_of_permit == RELEASE then
-            local was_held = is_held(b, id)
-            if was_held then
+            if released and is_held(b, id) then
               call('ZREM', KEYS[#KEYS + 1 + b], id)
-              released = true
               permits[b] = permits[b] and permits[b] - 1
             end
           elseif step_of_permit == RENEW then
@@ -473,17 +470,17 @@ while i < last do
       local left
       local writes = false
       if step == SPEND then
-        writes = cost > 0 and (allowed or rebased)
-        left = writes and allowed and available[n] - cost
+        writes = rebased or cost > 0 and allowed
+        left = cost > 0 and allowed and available[n] - cost
       elseif step == SPEND_UP_TO then
         writes = allowed or rebased
-        left = allowed and available[n] - grant * TOKEN
+        left = allowed and available[n] - grant
       elseif step == REFUND and known and cost > 0 then
         left = min(available[n] + cost, capacity)
       elseif step == CHARGE and cost > 0 then
         -- A bucket that owes more than the limit allows now is not forgiven.
         left = max(available[n] - cost, min(-args[limit + 3], available[n]))
-        local uncovered = ceil((cost - (available[n] - left)) / TOKEN) + (op == SETTLE and 1 or 0)
+        local uncovered = cost - (available[n] - left) + (op == SETTLE and 1 or 0)
         if uncovered > out[grant_at] then
           out[grant_at] = uncovered
         end
@@ -508,8 +505,8 @@ while i < last do
           owes_us = owes_us or {}
           owes_us[k] = max(-t / rate, owes_us[k] or 0)
         end
-      elseif step ~= PEEK and cost > 0 and not (denied and denied[b] == limit) then
-        -- Once per limit: a second denial by the same limit at the same time needs no longer.
+      elseif step ~= PEEK and not (denied and denied[b] == limit) then
+        -- Once per limit: a second question under the same limit at the same time needs no longer.
         if known then
           if not denied then
             denied, fills_us = {}, {}
@@ -539,9 +536,6 @@ while i < last do
       end
       out[o + 1], out[o + 2] = t, ts
       o = o + 2
-    end
-    if step_of_permit == RELEASE and not outside then
-      out[grant_at] = released and 1 or 0
     end
   end
 end

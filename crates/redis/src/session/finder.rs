@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use spile_resp::{InvalidReply, Value};
-use tokio::time::timeout;
+use spile_runtime::Runtime;
 
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
@@ -65,7 +65,7 @@ impl ClusterView {
             return Ok(endpoint);
         }
         let mut last = ConnectionError::Closed;
-        for candidate in self.candidates() {
+        for candidate in self.candidates(&dialer.runtime) {
             match ask_for_map(&candidate, dialer).await {
                 Ok(ranges) => match self.apply(&ranges, slot) {
                     Some(endpoint) => return Ok(endpoint),
@@ -77,7 +77,7 @@ impl ClusterView {
         Err(last)
     }
 
-    fn candidates(&self) -> Vec<Endpoint> {
+    fn candidates(&self, runtime: &Runtime) -> Vec<Endpoint> {
         let mut seen = HashSet::new();
         let known_nodes = self.known_nodes.lock();
         let mut all: Vec<_> = known_nodes
@@ -86,7 +86,7 @@ impl ClusterView {
             .filter(|endpoint| seen.insert(*endpoint))
             .cloned()
             .collect();
-        fastrand::shuffle(&mut all);
+        runtime.shuffle(&mut all);
         all
     }
 
@@ -102,7 +102,7 @@ impl ClusterView {
 
 async fn ask_for_map(node: &Endpoint, dialer: &Dialer) -> Result<Vec<SlotRange>, ConnectionError> {
     let mut connection = dialer.open(node).await?;
-    let reply = timeout(MAP_TIMEOUT, connection.command(&[b"CLUSTER", b"SLOTS"])).await;
+    let reply = dialer.runtime.timeout(MAP_TIMEOUT, connection.command(&[b"CLUSTER", b"SLOTS"])).await;
     match reply.unwrap_or(Err(ConnectionError::Stalled(MAP_TIMEOUT)))? {
         Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
         reply => Ok(slot_map::parse(&reply, connection.endpoint()).ok_or(InvalidReply)?),

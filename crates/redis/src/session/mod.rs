@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use spile_resp::{Value, write};
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::dialer::Dialer;
 use crate::connection::endpoint::Endpoint;
@@ -114,20 +113,21 @@ impl Session {
         arguments: &[&[u8]],
         within: Duration,
     ) -> Result<Value, SessionError> {
-        let deadline = Instant::now() + within;
+        let runtime = &self.space.dialer.runtime;
+        let deadline = runtime.now() + within;
         let command = ScriptCommand { script, keys, arguments };
-        let Ok(mut open) = timeout_at(deadline, self.open.lock()).await else {
+        let Ok(mut open) = runtime.timeout_at(deadline, self.open.lock()).await else {
             return Err(SessionError::Unreachable("another call is under way".to_owned()));
         };
         let mut why = SessionError::Unreachable(format!("no connection within {within:?}"));
-        while Instant::now() < deadline {
-            let mut connection = match timeout_at(deadline, self.connection_or_new(open.take())).await {
-                Ok(connection_or_new) => {
-                    connection_or_new.map_err(|why| SessionError::Unreachable(why.to_string()))?
-                }
+        while runtime.now() < deadline {
+            // Boxed: connecting is large.
+            let opened = Box::pin(self.connection_or_new(open.take()));
+            let mut connection = match runtime.timeout_at(deadline, opened).await {
+                Ok(opened) => opened.map_err(|why| SessionError::Unreachable(why.to_string()))?,
                 Err(_) => return Err(why),
             };
-            let reply = timeout_at(deadline, command.exchange(&mut connection, false)).await;
+            let reply = runtime.timeout_at(deadline, command.exchange(&mut connection, false)).await;
             let reply = reply.map_err(|_| SessionError::TimedOut(within))?;
             match self.classify(reply.map_err(|why| broken(&why))?, &connection) {
                 NextStep::Done(value) => {
@@ -140,7 +140,7 @@ impl Session {
                 }
                 NextStep::Ask(to) => {
                     *open = Some(connection);
-                    match timeout_at(deadline, self.ask(&to, &command)).await {
+                    match runtime.timeout_at(deadline, Box::pin(self.ask(&to, &command))).await {
                         Ok(Ok(Value::Error(text))) => why = SessionError::Refused(text),
                         Ok(answered) => return answered,
                         Err(_) => return Err(SessionError::TimedOut(within)),
@@ -152,7 +152,7 @@ impl Session {
                 }
                 NextStep::Reconnect => why = SessionError::Unreachable("no node takes writes".to_owned()),
             }
-            sleep(RETRY_PAUSE.mul_f64(0.5 + fastrand::f64())).await;
+            runtime.sleep(RETRY_PAUSE.mul_f64(0.5 + runtime.random_share())).await;
         }
         // The node refused until the end and may be cut off. The next call looks for another one.
         *open = None;

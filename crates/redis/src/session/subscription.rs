@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_resp::Value;
+use spile_runtime::{BoxFuture, Runtime, SharedTasks};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
 
 use super::KeySpace;
 use crate::connection::dial_limiter::Backoff;
 use crate::connection::{Connection, ConnectionError};
-use crate::tasks::{SharedTasks, TaskFuture};
 
 /// How long the connection may be silent before a `PING`, and the timeout of its reply.
 const QUIET: Duration = Duration::from_secs(2);
@@ -46,8 +45,8 @@ impl Subscription {
         if self.task.have_ended() {
             let (listener, news) = (self.listener.clone(), Arc::clone(&self.listener.news));
             // Callers that wait ask again, and start it on their own runtime.
-            let task: TaskFuture = Box::pin(listener.run());
-            self.task.start(|| vec![task], move || news.notify_one());
+            let task: BoxFuture<()> = Box::pin(listener.run());
+            self.task.start(self.listener.runtime(), || vec![task], move || news.notify_one());
         }
     }
 
@@ -77,6 +76,10 @@ struct SubscriptionTask {
 }
 
 impl SubscriptionTask {
+    fn runtime(&self) -> &Runtime {
+        &self.space.dialer.runtime
+    }
+
     async fn run(self) {
         let mut backoff = Backoff::default();
         loop {
@@ -89,8 +92,8 @@ impl SubscriptionTask {
                 Err(why) => {
                     *self.trouble.lock() = Some(why.to_string());
                     match why {
-                        ConnectionError::Refused(_) => sleep(REFUSED_PAUSE).await,
-                        _ => backoff.pause().await,
+                        ConnectionError::Refused(_) => self.runtime().sleep(REFUSED_PAUSE).await,
+                        _ => backoff.pause(self.runtime()).await,
                     }
                 }
             }
@@ -99,8 +102,8 @@ impl SubscriptionTask {
 
     async fn subscribed(&self) -> Result<Connection, ConnectionError> {
         let mut connection = self.space.connect().await?;
-        let channel = self.space.prefix.as_bytes();
-        let subscribed = timeout(QUIET, connection.command(&[b"SUBSCRIBE", channel])).await;
+        let command: [&[u8]; 2] = [b"SUBSCRIBE", self.space.prefix.as_bytes()];
+        let subscribed = self.runtime().timeout(QUIET, connection.command(&command)).await;
         match subscribed.unwrap_or(Err(ConnectionError::Stalled(QUIET)))? {
             Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
             _ => Ok(connection),
@@ -110,7 +113,7 @@ impl SubscriptionTask {
     async fn listen(&self, mut connection: Connection) {
         // Messages before this were missed.
         self.news.notify_one();
-        while let Ok(message) = next_message(&mut connection).await {
+        while let Ok(message) = next_message(&mut connection, self.runtime()).await {
             let kind = message.as_array().and_then(|parts| parts.first()?.as_str());
             if kind == Some("message") {
                 self.news.notify_one();
@@ -121,12 +124,16 @@ impl SubscriptionTask {
 
 /// The next message of a subscription, or the reply to a `PING` after silence. Fails if that reply does not arrive, or
 /// if the credentials have changed.
-pub(crate) async fn next_message(connection: &mut Connection) -> Result<Value, ConnectionError> {
+pub(crate) async fn next_message(
+    connection: &mut Connection,
+    runtime: &Runtime,
+) -> Result<Value, ConnectionError> {
     if connection.is_outdated() {
         return Err(ConnectionError::Closed);
     }
-    if let Ok(message) = timeout(QUIET, connection.receive()).await {
+    if let Ok(message) = runtime.timeout(QUIET, connection.receive()).await {
         return message;
     }
-    timeout(QUIET, connection.command(&[b"PING"])).await.unwrap_or(Err(ConnectionError::Stalled(QUIET)))
+    let answered = runtime.timeout(QUIET, connection.command(&[b"PING"])).await;
+    answered.unwrap_or(Err(ConnectionError::Stalled(QUIET)))
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
+use spile_runtime::Runtime;
+
 use crate::connection::dial_limiter::{DialLimiter, DialPriority};
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
@@ -36,6 +38,7 @@ pub struct RedisStoreBuilder {
     flights: usize,
     max_waiting: usize,
     tls: ClientTlsFiles,
+    runtime: Runtime,
 }
 
 impl fmt::Debug for RedisStoreBuilder {
@@ -92,6 +95,7 @@ impl RedisStoreBuilder {
             flights: 16,
             max_waiting: 16_384,
             tls: ClientTlsFiles::default(),
+            runtime: Runtime::tokio(),
         }
     }
 
@@ -145,6 +149,12 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// The runtime for deadlines, pauses, tasks, connections and random numbers; tokio by default.
+    pub fn runtime(mut self, runtime: Runtime) -> Self {
+        self.runtime = runtime;
+        self
+    }
+
     /// Builds the store. It connects in the background, and answers with errors until it is connected.
     pub fn build(self) -> Result<RedisStore, RedisBuildError> {
         let target = RedisUrl::parse(&self.url)?;
@@ -152,7 +162,7 @@ impl RedisStoreBuilder {
             KeyPrefix::new(&self.prefix).ok_or_else(|| RedisBuildError::Prefix(self.prefix.clone()))?;
         self.check_bounds()?;
         let tls = target.tls.as_ref().map(|files| TlsClient::new(&self.tls_files(files))).transpose()?;
-        if tokio::runtime::Handle::try_current().is_err() {
+        if self.runtime.spawner().is_none() {
             return Err(RedisBuildError::NoRuntime);
         }
         let counters = Arc::new(Counters::default());
@@ -162,7 +172,7 @@ impl RedisStoreBuilder {
             logins: &logins,
             tls,
             prefix: prefix.clone(),
-            limiter: Arc::new(DialLimiter::new()),
+            limiter: Arc::new(DialLimiter::new(self.runtime.clone())),
             counters: counters.clone(),
         };
         Ok(RedisStore::new(StoreInner {
@@ -171,8 +181,9 @@ impl RedisStoreBuilder {
             logins,
             prefix,
             timeout: self.timeout,
-            started: tokio::time::Instant::now(),
+            started: self.runtime.now(),
             time: self.time.clone(),
+            runtime: self.runtime.clone(),
             ahead_us: AtomicI64::new(0),
             most_waiting: self.max_waiting,
             waiting: AtomicUsize::new(0),
@@ -279,8 +290,14 @@ impl TopologyBuilder<'_> {
         // Together with the longest pause between dials this is below a second, within which a recovered node must be
         // found.
         let timeout = self.settings.timeout.max(Duration::from_millis(400));
-        let (limiter, counters) = (self.limiter.clone(), self.counters.clone());
-        Dialer { options, limiter, priority: DialPriority::Decisions, counters, timeout }
+        Dialer {
+            runtime: self.settings.runtime.clone(),
+            options,
+            limiter: self.limiter.clone(),
+            priority: DialPriority::Decisions,
+            counters: self.counters.clone(),
+            timeout,
+        }
     }
 
     fn sentinel_dialer(&self) -> Dialer {
@@ -292,6 +309,7 @@ impl TopologyBuilder<'_> {
     fn lanes(&self, address: NodeAddress, dialer: Dialer) -> LaneConfig {
         const SHORTEST_STALL: Duration = Duration::from_millis(150);
         LaneConfig {
+            runtime: self.settings.runtime.clone(),
             address,
             dialer: Arc::new(dialer),
             time: self.settings.time.clone(),
@@ -302,7 +320,7 @@ impl TopologyBuilder<'_> {
             most_waiting: self.settings.max_waiting,
             cluster_prefix: None,
             // A random start, so that a reply to one process never looks like a reply to another.
-            sequence: Arc::new(AtomicU64::new(fastrand::u64(..1 << 48))),
+            sequence: Arc::new(AtomicU64::new(self.settings.runtime.random() >> 16)),
             counters: self.counters.clone(),
         }
     }

@@ -42,7 +42,7 @@ impl RedisStore {
     }
 
     async fn holders_of(&self, charge: &Charge<'_>) -> Result<Vec<HeldPermit>, StoreError> {
-        let wire = WireCharge::new(&self.inner.prefix, charge, self.inner.started.elapsed());
+        let wire = WireCharge::new(&self.inner.prefix, charge, self.inner.uptime());
         // Keys are percent-encoded only where that is needed, and so are text.
         let key = String::from_utf8_lossy(wire.key.hash()).into_owned();
         let now = self.inner.time.now_us();

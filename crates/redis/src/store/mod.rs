@@ -1,6 +1,7 @@
-//! The store: charges in, outcomes out. One deadline bounds everything in between.
+//! The store: operations in, replies out. One deadline bounds everything in between.
 
 pub(crate) mod builder;
+pub(crate) mod examiner;
 mod holders;
 mod refund_once;
 mod split_chain;
@@ -10,14 +11,14 @@ pub(crate) mod time_source;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spile_core::{
-    Bucket, ChargeOutcome, Charges, Cost, HeldPermit, Micros, Outcome, PartialOutcome, PermitId, PermitStep,
-    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError, SystemClock,
+    Amount, Answer, Bucket, Charges, Cost, HeldPermit, Inspect, Kept, Micros, Operation, PermitId, RefundId,
+    Reply, ReservationMarker, Store, StoreError, SystemClock, Verdict,
 };
+use spile_runtime::{Elapsed, Runtime};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::connection::login::{CredentialsError, Logins};
 use crate::node::Node;
@@ -74,22 +75,14 @@ impl RedisStore {
         }
     }
 
-    /// How long Redis keeps the bucket of each charge. `None` if the bucket does not exist.
-    pub async fn times_to_live(&self, charges: &Charges<'_>) -> Result<Vec<Option<Duration>>, StoreError> {
-        let reply = self.step(ScriptOp::TimeToLive, charges).await?;
-        // For this operation the script returns `PTTL` plus 2 in place of the tokens: 0 for a missing key, 1 for a key
-        // without a time to live, which the store never writes itself.
-        let left = |bucket: &Bucket| match bucket.held().get() {
-            0 => None,
-            1 => Some(Duration::MAX),
-            ms => Some(Duration::from_millis(ms.unsigned_abs() - 2)),
-        };
-        Ok(reply.buckets.iter().map(left).collect())
-    }
-
     /// Why Redis cannot be reached or refuses to write, for logs and health pages. `None` if all is well.
     pub fn trouble(&self) -> Option<String> {
         self.inner.router.trouble()
+    }
+
+    /// How many requests each node of a cluster did not answer in time, since it was first used. Empty outside a cluster.
+    pub fn late_by_node(&self) -> Vec<(String, u64)> {
+        self.inner.router.late_by_node()
     }
 
     /// Problems that do not stop decisions but need attention, such as a sentinel that cannot be subscribed to. `None`
@@ -139,7 +132,7 @@ impl RedisStore {
     ) -> Result<ScriptReply, StoreError> {
         let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
-        let uptime = self.inner.started.elapsed();
+        let uptime = self.inner.uptime();
         let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge, uptime));
         let mut request = Request::new(operation, wire.collect()).about(permit.cloned());
         if request.has_quotas() {
@@ -153,37 +146,32 @@ impl RedisStore {
     }
 }
 
-impl Store for RedisStore {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.step(ScriptOp::Spend, charges).await.map(outcome)
+impl RedisStore {
+    async fn run(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Result<Reply, StoreError> {
+        let (script, permit) = match operation {
+            Operation::Spend => (ScriptOp::Spend, None),
+            Operation::Peek => (ScriptOp::Peek, None),
+            Operation::SpendUpTo => (ScriptOp::SpendUpTo, None),
+            Operation::Charge => (ScriptOp::Charge, None),
+            Operation::Refund(None) => (ScriptOp::Refund, None),
+            // Rare and large: boxed, so that the future of every other call is small.
+            Operation::Refund(Some(id)) => return Box::pin(self.refund_once(charges, id)).await,
+            Operation::Settle(marker, actual) => return Box::pin(self.settle(charges, marker, actual)).await,
+            Operation::Permit(id, step) => (ScriptOp::from(step), Some(id)),
+            Operation::Reset => (ScriptOp::Reset, None),
+        };
+        let reply = self.step_about(script, charges, permit).await?;
+        let (verdict, amount) = match script {
+            ScriptOp::SpendUpTo => (Verdict::done_if(reply.granted > 0), reply.granted),
+            ScriptOp::Charge => (Verdict::Done, reply.granted),
+            _ => (Verdict::done_if(reply.granted > 0), 0),
+        };
+        Ok(Reply { verdict, amount: Amount::from_micro(amount), at: reply.at, buckets: reply.buckets })
     }
 
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.step(ScriptOp::Peek, charges).await.map(outcome)
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        let reply = self.step(ScriptOp::SpendUpTo, charges).await?;
-        Ok(PartialOutcome { tokens: reply.granted, outcome: outcome(reply) })
-    }
-
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        let reply = self.step(ScriptOp::Charge, charges).await?;
-        let uncovered = u64::from(reply.granted);
-        Ok(ChargeOutcome { uncovered, outcome: Outcome { allowed: true, ..outcome(reply) } })
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.step(ScriptOp::Refund, charges).await.map(outcome)
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
+    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Reply, StoreError> {
         if self.inner.router.is_cluster() {
-            return Box::pin(self.refund_each_key_once(charges, id)).await;
+            return self.refund_each_key_once(charges, id).await;
         }
         self.refund_marked(&id.mark(charges)).await
     }
@@ -193,29 +181,47 @@ impl Store for RedisStore {
         charges: &Charges<'_>,
         marker: ReservationMarker,
         actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        let mut reply = self.step(ScriptOp::Settle, &marker.settle(charges, actual)).await?;
-        let (settled, uncovered) = (reply.granted > 0, reply.granted.saturating_sub(1).into());
+    ) -> Result<Reply, StoreError> {
+        let reply = self.step(ScriptOp::Settle, &marker.settle(charges, actual)).await?;
         let own = reply.buckets.len() - charges.len();
-        reply.buckets = reply.buckets.iter().skip(own).copied().collect();
-        Ok(SettleOutcome { settled, uncovered, outcome: Outcome { allowed: true, ..outcome(reply) } })
+        let buckets = reply.buckets.iter().skip(own).copied().collect();
+        // The script grants one more than what no debt covers if the reservation was open.
+        let verdict = if reply.granted > 0 { Verdict::Done } else { Verdict::Before };
+        let amount = Amount::from_micro((reply.granted - 1).max(0));
+        Ok(Reply { verdict, amount, at: reply.at, buckets })
+    }
+}
+
+impl Store for RedisStore {
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        // Boxed when it is polled: the layers around a store each move its future, and some drop it unpolled.
+        Answer::Later(async move { Box::pin(self.run(operation, charges)).await })
     }
 
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        self.step_about(step.into(), charges, Some(id)).await.map(outcome)
+    fn is_shared(&self) -> bool {
+        true
     }
+}
 
+impl Inspect for RedisStore {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
         self.list_holders(charges).await
     }
 
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.step(ScriptOp::Reset, charges).await.map(drop)
+    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
+        let reply = self.step(ScriptOp::TimeToLive, charges).await?;
+        // For this operation the script returns `PTTL` plus 2 in place of the tokens: 0 for a missing key, 1 for a key
+        // without a time to live, which the store never writes itself.
+        let kept = |bucket: &Bucket| match bucket.amount().micro() {
+            0 => Kept::Absent,
+            1 => Kept::UntilFull,
+            ms => Kept::For(Duration::from_millis(ms.unsigned_abs() - 2)),
+        };
+        Ok(reply.buckets.iter().map(kept).collect())
     }
 }
 
@@ -225,10 +231,6 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-pub(crate) fn outcome(reply: ScriptReply) -> Outcome {
-    Outcome { allowed: reply.granted > 0, at: reply.at, buckets: reply.buckets }
-}
-
 /// What all clones of a store share.
 pub(crate) struct StoreInner {
     pub(crate) router: Router,
@@ -236,6 +238,7 @@ pub(crate) struct StoreInner {
     pub(crate) sessions: SessionFactory,
     pub(crate) prefix: KeyPrefix,
     pub(crate) timeout: Duration,
+    pub(crate) runtime: Runtime,
     pub(crate) started: Instant,
     pub(crate) time: TimeSource,
     /// How far the clock of Redis is ahead of this machine's.
@@ -247,7 +250,11 @@ pub(crate) struct StoreInner {
 
 impl StoreInner {
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
+        self.runtime.now() + self.timeout
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.runtime.now() - self.started
     }
 
     /// What the time of the next script is, by the last answer about a quota.
@@ -288,7 +295,7 @@ impl StoreInner {
             let (answer, answered) = oneshot::channel();
             let waiting = PendingRequest::new(Arc::clone(request), attempt.group, answer, Some(deadline));
             node.submit(waiting).inspect_err(|_| self.router.request_refresh())?;
-            let refusal = match answer_in_time(answered, deadline).await {
+            let refusal = match self.answer_in_time(answered, deadline).await {
                 Ok(Ok(Ok(reply))) => return Ok(reply),
                 Ok(Ok(Err(refusal))) => refusal,
                 // A lane drops requests whose time is up, and on its end all that it has sent.
@@ -300,10 +307,24 @@ impl StoreInner {
                 }
             };
             request.mark_unsent();
-            attempt = match timeout_at(deadline, self.router.next_attempt(refusal, attempt)).await {
+            let next = self.router.next_attempt(refusal, attempt, &self.runtime);
+            attempt = match self.runtime.timeout_at(deadline, next).await {
                 Ok(attempt) => attempt?,
                 Err(_) => return Err(StoreError::TimedOut(self.timeout).into()),
             };
+        }
+    }
+
+    /// Waits for an answer until the deadline, and then [`GRACE`] more: after the process was suspended, its timers fire
+    /// before it reads the replies that arrived meanwhile.
+    async fn answer_in_time<T>(
+        &self,
+        mut answered: oneshot::Receiver<T>,
+        deadline: Instant,
+    ) -> Result<Result<T, oneshot::error::RecvError>, Elapsed> {
+        match self.runtime.timeout_at(deadline, &mut answered).await {
+            Err(Elapsed) => self.runtime.timeout(GRACE, answered).await,
+            answer => answer,
         }
     }
 
@@ -326,18 +347,6 @@ impl StoreInner {
     }
 }
 
-/// Waits for an answer until the deadline, and then [`GRACE`] more: after the process was suspended, its timers fire
-/// before it reads the replies that arrived meanwhile.
-async fn answer_in_time<T>(
-    mut answered: oneshot::Receiver<T>,
-    deadline: Instant,
-) -> Result<Result<T, oneshot::error::RecvError>, tokio::time::error::Elapsed> {
-    match timeout_at(deadline, &mut answered).await {
-        Err(_) => timeout(GRACE, answered).await,
-        answer => answer,
-    }
-}
-
 /// Waiting charges of one caller. Dropping it releases them, also if the caller was cancelled.
 struct StorePermit<'a> {
     waiting: &'a AtomicUsize,
@@ -353,7 +362,7 @@ impl Drop for StorePermit<'_> {
 #[cfg(test)]
 mod tests {
     use spile_calendar::CalendarLimit;
-    use spile_core::{Charge, Cost, Key, Limit, LimitName, NamedLimit};
+    use spile_core::{Charge, Cost, Key, Limit, LimitName, NamedLimit, StoreExt};
     use spile_testkit::redis::RedisServer;
 
     use super::*;
@@ -378,7 +387,7 @@ mod tests {
             let outcome = store.spend(&charge(2).unwrap().into()).await.unwrap();
             left -= 2;
             assert!(outcome.allowed, "{ahead}");
-            assert_eq!(outcome.buckets[0].available(limit.limit(), outcome.at).whole_tokens(), left);
+            assert_eq!(outcome.buckets[0].available(limit.limit(), outcome.at), left);
             let calls = store.stats().calls;
             assert_eq!(calls, if ahead == 0 { 1 } else { 2 }, "{ahead}");
             store.peek(&charge(1).unwrap().into()).await.unwrap();

@@ -3,27 +3,26 @@
 //! The refund of a key and its marker are one atomic step. If a later key fails, a retry with the same id refunds the
 //! missing keys, and no key twice.
 
-use spile_core::{Bucket, Charges, OneOrMany, Outcome, RefundId, RefundOutcome, StoreError};
+use spile_core::{Bucket, Charges, OneOrMany, RefundId, Reply, StoreError, Verdict};
 
 use crate::script::request::ScriptOp;
-use crate::store::{RedisStore, outcome};
+use crate::store::RedisStore;
 
 impl RedisStore {
     /// Refunds charges that are preceded by their marker.
-    pub(crate) async fn refund_marked(&self, marked: &Charges<'_>) -> Result<RefundOutcome, StoreError> {
-        let mut reply = self.step(ScriptOp::RefundOnce, marked).await?;
-        let given = reply.granted > 0;
-        reply.buckets = reply.buckets.iter().skip(1).copied().collect();
-        Ok(RefundOutcome { given, outcome: Outcome { allowed: true, ..outcome(reply) } })
+    pub(crate) async fn refund_marked(&self, marked: &Charges<'_>) -> Result<Reply, StoreError> {
+        let reply = self.step(ScriptOp::RefundOnce, marked).await?;
+        let verdict = if reply.granted > 0 { Verdict::Done } else { Verdict::Before };
+        Ok(Reply::new(verdict, reply.at, reply.buckets.iter().skip(1).copied().collect()))
     }
 
-    /// Refunds each key by itself. `given` if any key was refunded now.
+    /// Refunds each key by itself. Done if any key was refunded now.
     pub(crate) async fn refund_each_key_once(
         &self,
         charges: &Charges<'_>,
         id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        let mut refunds: Vec<(&str, RefundOutcome)> = Vec::new();
+    ) -> Result<Reply, StoreError> {
+        let mut refunds: Vec<(&str, Reply)> = Vec::new();
         for charge in charges.iter() {
             let key = charge.key();
             if refunds.iter().all(|(known, _)| *known != key.as_str()) {
@@ -33,13 +32,12 @@ impl RedisStore {
                 refunds.push((key.as_str(), self.refund_marked(&id.mark(&own)).await?));
             }
         }
-        let given = refunds.iter().any(|(_, refund)| refund.given);
-        let at = refunds.iter().map(|(_, refund)| refund.outcome.at).max().unwrap_or_default();
+        let is_given = refunds.iter().any(|(_, refund)| refund.verdict == Verdict::Done);
+        let verdict = if is_given { Verdict::Done } else { Verdict::Before };
+        let at = refunds.iter().map(|(_, refund)| refund.at).max().unwrap_or_default();
         let mut buckets: OneOrMany<Bucket> = OneOrMany::new();
-        let mut next: Vec<_> = refunds
-            .iter()
-            .map(|(key, refund)| (*key, refund.outcome.at, refund.outcome.buckets.iter()))
-            .collect();
+        let mut next: Vec<_> =
+            refunds.iter().map(|(key, refund)| (*key, refund.at, refund.buckets.iter())).collect();
         for charge in charges.iter() {
             let own = next.iter_mut().find(|(key, ..)| *key == charge.key().as_str());
             if let Some((bucket, seen_at)) = own.and_then(|(_, at, buckets)| Some((buckets.next()?, *at))) {
@@ -48,6 +46,6 @@ impl RedisStore {
                 buckets.push(Bucket::holding(limit, bucket.available(limit, seen_at), at));
             }
         }
-        Ok(RefundOutcome { given, outcome: Outcome { allowed: true, at, buckets } })
+        Ok(Reply::new(verdict, at, buckets))
     }
 }

@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, MicroTokens, Micros, OneOrMany, PermitId, StoreError};
-use tokio::time::{Instant, sleep, timeout_at};
+use spile_core::{Amount, Bucket, Micros, OneOrMany, PermitId, StoreError};
+use tokio::sync::oneshot;
 
 use crate::script::error_reply::may_have_run;
 use crate::script::request::{Request, ScriptOp, ScriptReply, WireCharge};
@@ -49,9 +49,12 @@ impl ChainPart {
         Arc::new(Request::new(operation, self.charges.clone()).about(permit))
     }
 
-    /// A request for the same charges at a cost of `tokens` each.
-    fn request_at(&self, operation: ScriptOp, tokens: u32) -> Arc<Request> {
-        let cost_micro = MicroTokens::from_tokens(tokens).get();
+    fn takes_permit(&self) -> bool {
+        self.charges.iter().any(|charge| charge.limit.limit.is_concurrency())
+    }
+
+    /// A request for the same charges at this cost each.
+    fn request_at(&self, operation: ScriptOp, cost_micro: i64) -> Arc<Request> {
         let request_at = |charge: &WireCharge| WireCharge { cost_micro, ..charge.clone() };
         Arc::new(Request::new(operation, self.charges.iter().map(request_at).collect()))
     }
@@ -66,7 +69,8 @@ impl ChainPart {
             by_key.entry(charge.key.hash().to_vec()).or_insert_with(empty).push(position, charge);
         }
         let mut parts: Vec<Self> = by_key.into_values().collect();
-        parts.sort_by_key(|part| part.positions[0]);
+        // A release asks parts with permits first.
+        parts.sort_by_key(|part| (part.permit.is_some() && !part.takes_permit(), part.positions[0]));
         parts
     }
 
@@ -95,11 +99,11 @@ impl ChainPart {
         ScriptReply { granted: 0, at, buckets }
     }
 
-    /// The most whole tokens that all buckets of the part have, up to the cost.
-    fn most(&self, reply: &ScriptReply) -> u32 {
+    /// The most micro-tokens that all buckets of the part have, up to the cost.
+    fn most(&self, reply: &ScriptReply) -> i64 {
         let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
-            let available = bucket.available(&charge.limit.limit, reply.at).get();
-            (available.clamp(0, charge.cost_micro) / MicroTokens::PER_TOKEN) as u32
+            let available = bucket.available(&charge.limit.limit, reply.at).micro();
+            available.clamp(0, charge.cost_micro)
         });
         each.min().unwrap_or(0)
     }
@@ -127,11 +131,7 @@ impl SplitChain {
         match self.operation {
             ScriptOp::Spend => self.spend(ScriptOp::Spend, ScriptOp::Refund).await,
             ScriptOp::Acquire => self.spend(ScriptOp::Acquire, ScriptOp::Release).await,
-            ScriptOp::Release => {
-                let replies = self.each(ScriptOp::Release).await?;
-                let released = replies.iter().map(|reply| reply.granted).max();
-                Ok(self.merged(&replies, released.unwrap_or(0)))
-            }
+            ScriptOp::Release => self.release().await,
             ScriptOp::SpendUpTo => self.spend_up_to().await,
             ScriptOp::RefundOnce => self.refund_once().await,
             ScriptOp::Settle => self.settle().await,
@@ -154,16 +154,30 @@ impl SplitChain {
 
     /// Runs an operation on each part, independently of the others. If one fails, it stays done on those before it.
     async fn each(&mut self, operation: ScriptOp) -> Result<Vec<ScriptReply>, StoreError> {
-        let only_reads = matches!(operation, ScriptOp::Peek | ScriptOp::TimeToLive);
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
-            match self.ask(replies.len(), |part| part.request(operation)).await {
-                Ok(reply) => replies.push(reply),
-                Err(why) if only_reads || replies.is_empty() || why.may_have_run() => return Err(why),
-                Err(why) => return Err(may_have_run(why.to_string())),
-            }
+            let reply = self.ask(replies.len(), |part| part.request(operation)).await;
+            replies.push(reply.map_err(|why| failed_after(&replies, operation, why))?);
         }
         Ok(replies)
+    }
+
+    /// Ends a permit part by part. A part that takes none is refunded if the permit was held: parts with permits are asked first.
+    async fn release(&mut self) -> Result<ScriptReply, StoreError> {
+        self.parts.sort_by_key(|part| !part.takes_permit());
+        let (mut replies, mut released) = (Vec::with_capacity(self.parts.len()), 0);
+        while replies.len() < self.parts.len() {
+            let at = replies.len();
+            let rest = if released > 0 { ScriptOp::Refund } else { ScriptOp::Peek };
+            let operation = |part: &ChainPart| if part.takes_permit() { ScriptOp::Release } else { rest };
+            let reply = self.ask(at, |part| part.request(operation(part))).await;
+            let reply = reply.map_err(|why| failed_after(&replies, ScriptOp::Release, why))?;
+            if self.parts[at].takes_permit() {
+                released = released.max(reply.granted);
+            }
+            replies.push(reply);
+        }
+        Ok(self.merged(&replies, released))
     }
 
     async fn spend(&mut self, operation: ScriptOp, undone_by: ScriptOp) -> Result<ScriptReply, StoreError> {
@@ -178,7 +192,10 @@ impl SplitChain {
             if !allowed {
                 return self.denied(pending, replies).await;
             }
-            pending.refunds.push(self.parts[at].request(undone_by));
+            let part = &self.parts[at];
+            // A release refunds nothing without a permit.
+            let undone_by = if part.takes_permit() { undone_by } else { ScriptOp::Refund };
+            pending.refunds.push(part.request(undone_by));
         }
         pending.discard();
         Ok(self.merged(&replies, 1))
@@ -205,12 +222,15 @@ impl SplitChain {
     async fn spend_up_to(&mut self) -> Result<ScriptReply, StoreError> {
         let mut replies = self.each(ScriptOp::Peek).await?;
         let most = self.parts.iter().zip(&replies).map(|(part, reply)| part.most(reply)).min();
-        let mut tokens = most.unwrap_or(0);
+        // A grant is a multiple of every quantum: a part that does not know the others' would grant more than they can.
+        let limits = self.parts.iter().flat_map(|part| &part.charges).map(|charge| charge.limit.limit);
+        let quantum = limits.map(|limit| limit.quantum()).max().unwrap_or(Amount::TOKEN);
+        let mut tokens = Amount::from_micro(most.unwrap_or(0)).floored_to(quantum).micro();
         if tokens == 0 {
             return Ok(self.merged(&replies, 0));
         }
         let mut pending = PendingRefunds::new(self);
-        let mut granted: Vec<u32> = Vec::with_capacity(self.parts.len());
+        let mut granted: Vec<i64> = Vec::with_capacity(self.parts.len());
         while granted.len() < self.parts.len() {
             let at = granted.len();
             let reply = pending.discard_if_may_have_run(
@@ -251,7 +271,7 @@ impl SplitChain {
         let actual = self.parts[0].charges[0].cost_micro;
         let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Settle)).await?];
         let (mut granted, now, reserved_at) =
-            (replies[0].granted, replies[0].at, replies[0].buckets[0].written_at());
+            (replies[0].granted, replies[0].at, replies[0].buckets[0].moment());
         // What each charge costs more in the end. The second one is the count of open reservations.
         let more_micro = |position: usize, charge: &WireCharge| match position {
             1 => -charge.cost_micro,
@@ -281,7 +301,7 @@ impl SplitChain {
     }
 
     /// The refunds after which each part has granted `tokens`.
-    fn excess(&self, granted: &[u32], tokens: u32) -> Vec<Arc<Request>> {
+    fn excess(&self, granted: &[i64], tokens: i64) -> Vec<Arc<Request>> {
         let over = self.parts.iter().zip(granted).filter(|(_, granted)| **granted > tokens);
         over.map(|(part, granted)| part.request_at(ScriptOp::Refund, granted - tokens)).collect()
     }
@@ -295,7 +315,7 @@ impl SplitChain {
     ) -> Result<ScriptReply, StoreError> {
         loop {
             // The next node must not count as failed because an earlier one took all the time.
-            if Instant::now() >= self.deadline {
+            if self.inner.runtime.now() >= self.deadline {
                 return Err(StoreError::TimedOut(self.inner.timeout));
             }
             let asked = request(&self.parts[at]);
@@ -314,22 +334,31 @@ impl SplitChain {
 
     /// Merges the replies, with the buckets in the order of the chain. The time is the latest of all. Each bucket is
     /// shown as its own node saw it: another node's clock must not refill it.
-    fn merged(&self, replies: &[ScriptReply], granted: u32) -> ScriptReply {
+    fn merged(&self, replies: &[ScriptReply], granted: i64) -> ScriptReply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
         let mut buckets: OneOrMany<Bucket> = OneOrMany::new();
         if self.operation != ScriptOp::Reset {
-            let none = Bucket::new(MicroTokens::default(), Micros::default());
+            let none = Bucket::new(Amount::ZERO, Micros::default());
             buckets = std::iter::repeat_n(none, self.charges).collect();
             for (part, reply) in self.parts.iter().zip(replies) {
                 for (index, bucket) in reply.buckets.iter().enumerate() {
                     let limit = &part.charges[index].limit.limit;
-                    buckets[part.positions[index]] =
-                        Bucket::holding(limit, bucket.available(limit, reply.at), at);
+                    buckets[part.positions[index]] = match self.operation {
+                        // Not a bucket, but how long it is kept.
+                        ScriptOp::TimeToLive => *bucket,
+                        _ => Bucket::holding(limit, bucket.available(limit, reply.at), at),
+                    };
                 }
             }
         }
         ScriptReply { granted, at, buckets }
     }
+}
+
+/// Why a chain failed, of which these parts have run before.
+fn failed_after(replies: &[ScriptReply], operation: ScriptOp, why: StoreError) -> StoreError {
+    let only_reads = matches!(operation, ScriptOp::Peek | ScriptOp::TimeToLive);
+    if only_reads || replies.is_empty() || why.may_have_run() { why } else { may_have_run(why.to_string()) }
 }
 
 /// Refunds for the parts that were spent so far. They are sent when this is dropped, also if the caller is cancelled.
@@ -364,7 +393,7 @@ impl PendingRefunds {
         let tasks: Vec<_> = self.refunds.drain(..).map(|request| spawn_ask(&self.inner, request)).collect();
         let mut replies = Vec::with_capacity(tasks.len());
         for task in tasks.into_iter().flatten() {
-            let reply = timeout_at(self.deadline, task).await.ok().and_then(Result::ok);
+            let reply = self.inner.runtime.timeout_at(self.deadline, task).await.ok().and_then(Result::ok);
             replies.push(reply.and_then(Result::ok));
         }
         replies
@@ -383,19 +412,19 @@ impl Drop for PendingRefunds {
 fn spawn_ask(
     inner: &Arc<StoreInner>,
     request: Arc<Request>,
-) -> Option<tokio::task::JoinHandle<Result<ScriptReply, RequestError>>> {
-    let inner = Arc::clone(inner);
-    let runtime = tokio::runtime::Handle::try_current().ok()?;
-    Some(runtime.spawn(async move {
+) -> Option<oneshot::Receiver<Result<ScriptReply, RequestError>>> {
+    let (inner, spawner) = (Arc::clone(inner), inner.runtime.spawner()?);
+    let (answer, answered) = oneshot::channel();
+    spawner.spawn(async move {
         let deadline = inner.deadline();
-        let answer = inner.ask(&request, deadline).await;
-        if request.operation == ScriptOp::Release
-            && let Err(why) = &answer
-        {
-            tokio::spawn(release_again(inner, request, why.may_have_run()));
+        let reply = inner.ask(&request, deadline).await;
+        let failed = reply.as_ref().err().map(RequestError::may_have_run);
+        let _heard = answer.send(reply);
+        if let Some(may_have_run) = failed.filter(|_| request.operation == ScriptOp::Release) {
+            release_again(inner, request, may_have_run).await;
         }
-        answer
-    }))
+    });
+    Some(answered)
 }
 
 /// Sends a release again that has failed: otherwise its place would be taken for the whole hold time. Tokens are given back only if
@@ -409,7 +438,7 @@ async fn release_again(inner: Arc<StoreInner>, failed: Arc<Request>, mut may_hav
         if charges.is_empty() {
             return;
         }
-        sleep(pause).await;
+        inner.runtime.sleep(pause).await;
         let request = Request::new(ScriptOp::Release, charges.clone()).about(failed.permit.clone());
         let deadline = inner.deadline();
         match SplitChain::new(Arc::clone(&inner), request, deadline).run().await {

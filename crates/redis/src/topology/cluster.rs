@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use spile_resp::{InvalidReply, Value};
+use spile_runtime::{BoxFuture, Runtime, SharedTasks};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::connection::dial_limiter::Backoff;
 use crate::connection::dialer::NodeAddress;
@@ -18,7 +18,6 @@ use crate::connection::{Connection, ConnectionError};
 use crate::node::lane::LaneConfig;
 use crate::node::{Node, ServedNode};
 use crate::store::stats::NodeStats;
-use crate::tasks::{SharedTasks, TaskFuture};
 use crate::topology::slot::SLOTS;
 use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
 
@@ -98,6 +97,10 @@ impl Cluster {
         }
     }
 
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.config.runtime
+    }
+
     /// The node that serves a slot. `None` if it is unknown.
     pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
         self.map.load().node(slot).cloned()
@@ -143,12 +146,18 @@ impl Cluster {
         self.last_error.lock().clone().filter(|_| is_unknown)
     }
 
+    /// How many requests each node did not answer in time, since it was first used.
+    pub(crate) fn late_by_node(&self) -> Vec<(String, u64)> {
+        let nodes = self.nodes.lock();
+        nodes.iter().map(|(endpoint, member)| (endpoint.to_string(), member.served.node.late())).collect()
+    }
+
     /// Starts the task that keeps the map up to date on the current runtime, if that of the former one has ended.
     #[inline]
     pub(crate) fn keep_refreshed(self: &Arc<Self>) {
         if self.refresh.have_ended() {
-            let task = || -> TaskFuture { Box::pin(Arc::clone(self).refresh_forever()) };
-            self.refresh.start(|| vec![task()], || ());
+            let task = || -> BoxFuture<()> { Box::pin(Arc::clone(self).refresh_forever()) };
+            self.refresh.start(&self.config.runtime, || vec![task()], || ());
         }
     }
 
@@ -162,7 +171,7 @@ impl Cluster {
         let mut control = None;
         let mut backoff = Backoff::default();
         loop {
-            let started = Instant::now();
+            let started = self.config.runtime.now();
             let read = self.read_map_reporting_delay(&mut control).await;
             *self.last_error.lock() = read.as_ref().err().map(ToString::to_string);
             if read.is_ok() {
@@ -174,7 +183,7 @@ impl Cluster {
                 }
             } else {
                 self.fail_discovery();
-                backoff.pause().await;
+                backoff.pause(&self.config.runtime).await;
             }
         }
     }
@@ -186,7 +195,7 @@ impl Cluster {
         control: &mut Option<Connection>,
     ) -> Result<(), ConnectionError> {
         let mut read = pin!(self.read_map(control));
-        if let Ok(read) = timeout(self.config.timeout, &mut read).await {
+        if let Ok(read) = self.config.runtime.timeout(self.config.timeout, &mut read).await {
             return read;
         }
         self.fail_discovery();
@@ -207,11 +216,13 @@ impl Cluster {
     async fn next_refresh(&self, started: Instant) -> RefreshReason {
         let pause = if self.is_degraded() { DEGRADED_REFRESH_EVERY } else { REFRESH_EVERY };
         tokio::select! {
-            () = sleep_until(started + pause) => RefreshReason::Interval,
+            // First, so that a request at the end of the interval does not have the map read twice.
+            biased;
             () = self.refresh_requested.notified() => {
-                sleep_until(started + MIN_REFRESH_INTERVAL).await;
+                self.config.runtime.sleep_until(started + MIN_REFRESH_INTERVAL).await;
                 RefreshReason::Requested
             }
+            () = self.config.runtime.sleep_until(started + pause) => RefreshReason::Interval,
         }
     }
 
@@ -255,12 +266,13 @@ impl Cluster {
             .filter(|endpoint| seen.insert(*endpoint))
             .cloned()
             .collect();
-        fastrand::shuffle(&mut all);
+        self.config.runtime.shuffle(&mut all);
         all
     }
 
     async fn read_map_from(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
-        let reply = timeout(MAP_TIMEOUT, connection.command(&[b"CLUSTER", b"SLOTS"])).await;
+        let asked = connection.command(&[b"CLUSTER", b"SLOTS"]);
+        let reply = self.config.runtime.timeout(MAP_TIMEOUT, asked).await;
         let reply = reply.unwrap_or(Err(ConnectionError::Stalled(MAP_TIMEOUT)))?;
         if let Value::Error(refusal) = reply {
             return Err(ConnectionError::Refused(refusal));

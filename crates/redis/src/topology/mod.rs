@@ -6,10 +6,10 @@ pub(crate) mod slot;
 pub(crate) mod slot_map;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spile_core::StoreError;
-use tokio::time::{Instant, sleep, timeout_at};
+use spile_runtime::Runtime;
 
 use crate::connection::endpoint::Endpoint;
 use crate::node::{Node, ServedNode};
@@ -117,6 +117,7 @@ impl Router {
         &self,
         refusal: Rejection,
         attempt: NodeAttempt,
+        runtime: &Runtime,
     ) -> Result<NodeAttempt, RequestError> {
         let usual = |group| NodeAttempt { to: None, group, ..attempt };
         match refusal {
@@ -127,10 +128,11 @@ impl Router {
             Rejection::Ask { .. } => {}
         }
         match refusal {
-            Rejection::Moved { to } => attempt.redirected(to, BatchGroup::Any).await,
-            Rejection::Ask { to } => attempt.redirected(to, BatchGroup::Asking).await,
+            Rejection::Moved { to } => attempt.redirected(to, BatchGroup::Any, runtime).await,
+            Rejection::Ask { to } => attempt.redirected(to, BatchGroup::Asking, runtime).await,
             _ => {
-                sleep(jittered(RETRY_PAUSE * 2_u32.pow(attempt.retries.min(5)))).await;
+                let pause = RETRY_PAUSE * 2_u32.pow(attempt.retries.min(5));
+                runtime.sleep(jittered(pause, runtime)).await;
                 Ok(NodeAttempt { retries: attempt.retries + 1, ..usual(BatchGroup::Alone) })
             }
         }
@@ -152,6 +154,13 @@ impl Router {
     }
 
     /// Why a node cannot be reached. `None` if all are reachable.
+    pub(crate) fn late_by_node(&self) -> Vec<(String, u64)> {
+        match self {
+            Self::Single(_) => Vec::new(),
+            Self::Cluster(cluster) => cluster.late_by_node(),
+        }
+    }
+
     pub(crate) fn trouble(&self) -> Option<String> {
         match self {
             Self::Single(served) => served.node.trouble(),
@@ -169,21 +178,26 @@ impl Drop for Router {
 }
 
 impl NodeAttempt {
-    async fn redirected(self, to: Endpoint, group: BatchGroup) -> Result<Self, RequestError> {
+    async fn redirected(
+        self,
+        to: Endpoint,
+        group: BatchGroup,
+        runtime: &Runtime,
+    ) -> Result<Self, RequestError> {
         let redirections = self.redirections + 1;
         if redirections > MAX_REDIRECTIONS {
             let why = format!("redirected {MAX_REDIRECTIONS} times, at last to {to}: the nodes do not agree");
             return Err(not_run(why).into());
         }
         if redirections > IMMEDIATE_REDIRECTIONS {
-            sleep(jittered(RETRY_PAUSE)).await;
+            runtime.sleep(jittered(RETRY_PAUSE, runtime)).await;
         }
         Ok(Self { to: Some(to), group, redirections, ..self })
     }
 }
 
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(0.5 + fastrand::f64())
+fn jittered(pause: Duration, runtime: &Runtime) -> Duration {
+    pause.mul_f64(0.5 + runtime.random_share())
 }
 
 async fn wait_for_node(cluster: &Cluster, slot: u16, deadline: Instant) -> Result<Arc<Node>, StoreError> {
@@ -194,7 +208,7 @@ async fn wait_for_node(cluster: &Cluster, slot: u16, deadline: Instant) -> Resul
             .await
             .is_ok_and(|discovery| *discovery == Discovery::Found)
     };
-    if !timeout_at(deadline, known).await.unwrap_or(false) {
+    if !cluster.runtime().timeout_at(deadline, known).await.unwrap_or(false) {
         return Err(not_run("no node of the cluster answers"));
     }
     cluster.node(slot).ok_or_else(|| {

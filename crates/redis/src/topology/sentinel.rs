@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_resp::Value;
-use tokio::time::{sleep, timeout};
 
 use crate::connection::dial_limiter::{Backoff, DialPriority};
 use crate::connection::dialer::Dialer;
@@ -82,11 +81,11 @@ impl Sentinels {
                 Err(why) => {
                     warnings.set(&subject, format!("a change of master is not heard from it: {why}"));
                     if let ConnectionError::Refused(_) = why {
-                        sleep(REFUSED_PAUSE).await;
+                        self.dialer.runtime.sleep(REFUSED_PAUSE).await;
                     }
                 }
             }
-            backoff.pause().await;
+            backoff.pause(&self.dialer.runtime).await;
         }
     }
 
@@ -126,7 +125,7 @@ impl Sentinels {
 
     async fn ask(&self, sentinel: &Endpoint) -> Result<MasterAddress, ConnectionError> {
         let mut connection = self.dialer.open(sentinel).await?;
-        bounded(self.ask_over(&mut connection)).await
+        self.bounded(self.ask_over(&mut connection)).await
     }
 
     async fn ask_over(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
@@ -161,6 +160,14 @@ impl Sentinels {
         ConnectionError::Refused(format!("the sentinel knows no master {}", self.master))
     }
 
+    async fn bounded<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ConnectionError>>,
+    ) -> Result<T, ConnectionError> {
+        let answer = self.dialer.runtime.timeout(TIMEOUT, answer).await;
+        answer.unwrap_or(Err(ConnectionError::Stalled(TIMEOUT)))
+    }
+
     /// Subscribes to the changes of one sentinel.
     async fn subscribed(&self, index: usize, node: &Node) -> Result<Connection, ConnectionError> {
         let sentinel = &self.addresses[index];
@@ -168,7 +175,7 @@ impl Sentinels {
         let background = Dialer { priority: DialPriority::Background, ..self.dialer.clone() };
         let mut connection = background.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
-        let reply = bounded(connection.command(&subscription)).await?;
+        let reply = self.bounded(connection.command(&subscription)).await?;
         // The master may have changed before the subscription, or the subscription may have failed, so the sentinel is
         // asked too.
         if let Ok(reported) = self.ask(sentinel).await
@@ -184,7 +191,7 @@ impl Sentinels {
 
     /// Reads messages until the connection is lost.
     async fn listen(&self, index: usize, mut connection: Connection, node: &Node) {
-        while let Ok(message) = next_message(&mut connection).await {
+        while let Ok(message) = next_message(&mut connection, &self.dialer.runtime).await {
             if let Some(master) = self.switched_to(&message) {
                 self.moved(index, node, master);
             }
@@ -218,8 +225,4 @@ fn parse_master(pairs: &[Value]) -> Option<MasterAddress> {
 
 fn endpoint(host: &Value, port: &Value) -> Option<Endpoint> {
     Some(Endpoint::tcp(host.as_str()?, port.as_str()?.parse().ok()?))
-}
-
-async fn bounded<T>(answer: impl Future<Output = Result<T, ConnectionError>>) -> Result<T, ConnectionError> {
-    timeout(TIMEOUT, answer).await.unwrap_or(Err(ConnectionError::Stalled(TIMEOUT)))
 }

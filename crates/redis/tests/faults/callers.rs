@@ -41,7 +41,7 @@ pub(crate) fn hot_limit() -> Limit {
 pub(crate) fn plans() -> Vec<Plan> {
     let hot = Plan::new(HOT_PLAN, hot_limit()).expect("a plan");
     let lease = Duration::from_millis(100);
-    let leased = Limit::per_second(500).burst(u64::from(hot_limit().capacity())).lease(lease);
+    let leased = Limit::per_second(500).burst(hot_limit().capacity()).lease(lease);
     let leased = Plan::new(LEASED_PLAN, leased).expect("a plan");
     [hot, leased].into_iter().chain((0..WITNESSES).map(Witness::plan)).collect()
 }

@@ -9,6 +9,8 @@
 //! cargo test -p spile-redis --test faults -- "frozen 30 s"  the one that takes half a minute
 //! ```
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 mod callers;
 mod counted;
 mod findings;

@@ -47,7 +47,7 @@ impl Witness {
             self.unknown += u64::from(may_have_run(reason));
             return Ok(());
         }
-        let (left, expected) = (decision.remaining(), self.expected());
+        let (left, expected) = (decision.remaining().whole_tokens(), self.expected());
         if !expected.contains(&left) || !decision.allowed() {
             return Err(format!("a witness who expected {expected:?} tokens was told {left}"));
         }

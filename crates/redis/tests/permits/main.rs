@@ -9,6 +9,8 @@
 //! cargo test --release -p spile-redis --test permits -- 1000000    a million in each scenario
 //! ```
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 mod chaos;
 mod judge;
 mod worker;

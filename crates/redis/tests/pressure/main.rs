@@ -1,5 +1,7 @@
 //! Load of our own making and nodes that are slow or far away: overload is not failure, and failure is told from it.
 
+#![allow(clippy::disallowed_methods, reason = "tests run on tokio itself")]
+
 #[path = "../redis/common.rs"]
 #[allow(dead_code, reason = "it uses a part of this")]
 mod common;
@@ -9,7 +11,7 @@ use std::time::Duration;
 
 use common::{charge, charges, patient};
 use futures_util::future::join_all;
-use spile_core::{Charges, Clock, Store, StoreError, SystemClock};
+use spile_core::{Charges, Clock, StoreError, StoreExt, SystemClock};
 use spile_redis::{RedisStore, Script};
 use spile_testkit::proxy::{Mode, Proxy};
 use spile_testkit::redis::{RedisCluster, RedisSentinel, RedisServer};
@@ -92,7 +94,7 @@ async fn what_was_not_sent_in_time_is_neither_asked_nor_charged() {
         if let Err(StoreError::Overloaded(_)) = answer {
             refused += 1;
             let bucket = near.peek(&charges(&key(caller), LIMIT, 0)).await.unwrap().buckets[0];
-            assert_eq!(bucket.held().whole_tokens(), 100_000, "{} was charged", key(caller));
+            assert_eq!(bucket.amount().whole_tokens(), 100_000, "{} was charged", key(caller));
         }
     }
     assert!(refused > 0, "somebody waited too long");

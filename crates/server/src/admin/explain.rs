@@ -13,6 +13,7 @@ use super::extract::Asked;
 use crate::decide::explanation::{ExplainQuestion, Explanation, explain};
 use crate::http::Problem;
 use crate::input::fault::Fault;
+use crate::input::tokens::Tokens;
 use crate::openapi::{BadName, Guarded};
 
 /// The key, and the rule or a request that leads to one.
@@ -38,8 +39,9 @@ pub(super) struct ExplainQuery {
     #[param(nullable = false, format = "request-host")]
     host: Option<String>,
     /// Tokens that the request spends, in place of the cost of each rule. 0 only looks.
-    #[param(nullable = false, maximum = 1_000_000_000)]
-    cost: Option<u64>,
+    #[serde(default, deserialize_with = "Tokens::from_text")]
+    #[param(value_type = Option<f64>, nullable = false, minimum = 0, maximum = 1_000_000_000)]
+    cost: Option<Tokens>,
 }
 
 /// Explains why a key is limited: the rule, who pays, the level of each bucket, the last denials that this instance has seen,
@@ -80,7 +82,7 @@ pub(super) async fn show(
     let asked = ExplainQuestion {
         key: &query.key,
         rule: query.rule.as_deref(),
-        cost: query.cost,
+        cost: query.cost.map(|Tokens(amount)| amount),
         request: facts,
         route: route.as_ref(),
         has_gateway: config.listen.gateway.is_some(),

@@ -3,7 +3,7 @@
 use clap::Args;
 use http::Method;
 use serde_json::{Value, json};
-use spile_core::Reason;
+use spile_core::{Amount, Reason};
 
 use super::client::Client;
 use super::direct::DirectArgs;
@@ -11,6 +11,7 @@ use super::outcome::CommandOutcome;
 use super::patience::Patience;
 use super::print;
 use super::server_url::ServerUrl;
+use crate::input::tokens::Tokens;
 
 /// Who asks for what.
 #[derive(Args, Debug)]
@@ -21,7 +22,7 @@ pub(super) struct AskArgs {
     by: AskedBy,
     /// The tokens to spend.
     #[arg(long, value_name = "TOKENS")]
-    cost: Option<u64>,
+    cost: Option<Amount>,
     /// Where the server's decision API listens: `HOST:PORT`, `:PORT` on this machine, or a URL of http or https.
     #[arg(long, value_name = "ADDRESS", env = "SPILE_SERVER", default_value = "http://127.0.0.1:8080")]
     server: ServerUrl,
@@ -80,7 +81,7 @@ impl AskArgs {
             None => question["plans"] = json!(self.by.plans),
         }
         if let Some(cost) = self.cost {
-            question["cost"] = json!(cost);
+            question["cost"] = json!(Tokens(cost));
         }
         question
     }

@@ -19,7 +19,7 @@ use crate::decide::buckets::{self, BucketsError, field_of};
 use crate::decide::{Embedded, ServerStore};
 use crate::http::write_decision;
 use crate::input::typed::{Object, TypedQuestion, parse};
-use crate::observe::metrics::{StoreMetrics, Telemetry};
+use crate::observe::metrics::Telemetry;
 
 /// Which store to ask itself.
 #[derive(Args, Debug)]
@@ -88,7 +88,7 @@ impl Direct {
                 embedded = Some(Arc::new(SnapshotFile::read(path, builder)?));
             }
         }
-        let store = ServerStore::new(&config.store, &clocks, embedded, StoreMetrics::new(&telemetry))?;
+        let store = ServerStore::new(&config.store, &clocks, embedded, &telemetry)?;
         let decider = Decider::new(config, store, clocks, telemetry.watch().clone());
         Ok(Self { decider, file, runtime })
     }

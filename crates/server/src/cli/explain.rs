@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use spile_core::{Clock, SystemClock};
+use spile_core::{Amount, Clock, SystemClock};
 
 use super::admin::AdminArgs;
 use super::buckets::{HEADER, row};
@@ -33,7 +33,7 @@ pub(super) struct ExplainArgs {
     host: Option<String>,
     /// Tokens that the request spends, in place of the cost of each rule.
     #[arg(long, value_name = "TOKENS")]
-    cost: Option<u64>,
+    cost: Option<Amount>,
     #[command(flatten)]
     admin: AdminArgs,
 }

@@ -3,9 +3,11 @@
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use spile_core::{Amount, Unit};
 
 use super::admin::AdminArgs;
 use super::entries::{EntryFile, list, put, remove, show, shown};
+use crate::input::tokens::Tokens;
 
 /// What can be done with plans.
 #[derive(Debug, Subcommand)]
@@ -48,13 +50,13 @@ pub(super) enum PlanCommand {
 pub(super) struct LimitFlags {
     /// The most tokens that can be spent at once.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file", requires = "refill")]
-    capacity: Option<u64>,
+    capacity: Option<Amount>,
     /// How tokens come back, as in `1/s` or `100/min`.
     #[arg(long, value_name = "RATE", conflicts_with = "file", requires = "capacity")]
     refill: Option<String>,
     /// A quota in place of a capacity and a refill: so many tokens in each period.
     #[arg(long, value_name = "TOKENS", conflicts_with_all = ["file", "capacity", "refill"], requires = "per")]
-    quota: Option<u64>,
+    quota: Option<Amount>,
     /// The period of a quota: minute, hour, day, week, month or year.
     #[arg(long, value_name = "PERIOD", requires = "quota")]
     per: Option<String>,
@@ -72,7 +74,10 @@ pub(super) struct LimitFlags {
     hold: Option<String>,
     /// How many tokens late charges may take beyond what is there; as many as the limit holds, if it is left out.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
-    debt: Option<u64>,
+    debt: Option<Amount>,
+    /// The unit that it counts in: `requests`, `tokens`, or a currency such as `usd`, whose smallest amount is a millionth.
+    #[arg(long, value_name = "UNIT", conflicts_with_all = ["file", "concurrency"])]
+    unit: Option<Unit>,
 }
 
 impl LimitFlags {
@@ -83,9 +88,11 @@ impl LimitFlags {
                 "a plan needs a limit: --capacity and --refill, --quota and --per, --concurrency, or --file"
             );
         }
-        let Self { capacity, refill, quota, per, zone, anchor, concurrency, hold, debt } = self;
+        let Self { capacity, refill, quota, per, zone, anchor, concurrency, hold, debt, unit } = self;
+        let [capacity, quota, debt] = [capacity, quota, debt].map(|amount| amount.map(Tokens));
         let mut plan = json!({"capacity": capacity, "refill": refill, "quota": quota, "per": per, "zone": zone,
-                              "anchor": anchor, "concurrency": concurrency, "hold": hold, "debt": debt});
+                              "anchor": anchor, "concurrency": concurrency, "hold": hold, "debt": debt,
+                              "unit": unit.map(Unit::as_str)});
         plan.as_object_mut().into_iter().for_each(|members| members.retain(|_, value| !value.is_null()));
         Ok(plan)
     }

@@ -2,10 +2,11 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use spile_core::FailurePolicy;
+use spile_core::{Amount, FailurePolicy};
 
 use super::admin::AdminArgs;
 use super::entries::{EntryFile, list, put, remove, show, shown};
+use crate::input::tokens::Tokens;
 
 /// What can be done with rules.
 #[derive(Debug, Subcommand)]
@@ -65,7 +66,7 @@ pub(super) struct RuleArgs {
     keys: Vec<String>,
     /// Tokens that a request spends.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
-    cost: Option<u64>,
+    cost: Option<Amount>,
     /// The cost stays the same whatever answers cost: for limits that count requests.
     #[arg(long, conflicts_with = "file")]
     fixed_cost: bool,
@@ -115,7 +116,7 @@ impl RuleArgs {
             ("key", listed(self.keys)),
             ("plans", Some(plans)),
             ("anonymousPlan", self.anonymous_plan.map(Value::from)),
-            ("cost", self.cost.map(Value::from)),
+            ("cost", self.cost.map(|cost| json!(Tokens(cost)))),
             ("fixedCost", self.fixed_cost.then(|| json!(true))),
             ("mode", self.shadow.then(|| json!("shadow"))),
             ("onFailure", self.on_failure.map(|policy| json!(policy.to_string()))),

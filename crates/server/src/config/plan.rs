@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use spile_calendar::{Anchor, Calendar, Period};
-use spile_core::{Limit, LimitError, LimitTextError, NamedLimit, Plan, PlanError, PlanName};
+use spile_core::{Amount, Limit, LimitError, NamedLimit, Plan, PlanError, PlanName, RateBuilder, Unit};
 use spile_policy::RESERVED_PLANS;
 use utoipa::ToSchema;
 
@@ -12,9 +12,10 @@ use super::overlay::Defined;
 use super::source::{At, Faults};
 use super::spec::Source;
 use super::value::{HoldSpan, LeaseSpan, tables};
+use crate::input::tokens::Tokens;
 
-/// How many tokens a bucket may hold.
-const TOKENS: &str = "1 to 1000000000";
+/// The units of a limit.
+const UNITS: &str = "`requests`, `tokens` or a currency in lower case, as in `usd`";
 
 /// A plan: one limit, or a chain of limits that must all allow.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
@@ -25,8 +26,8 @@ pub(crate) struct PlanSpec {
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     pub(crate) name: Option<String>,
     /// The most tokens that can be spent at once. If it is left out, as many as come back in a period.
-    #[schema(minimum = 1, maximum = 1_000_000_000)]
-    pub(super) capacity: Option<u64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
+    pub(super) capacity: Option<Tokens>,
     /// Tokens per period: `1/s`, `100/min`, `5/10s`, `10000/day`.
     #[schema(format = "refill", examples("50/s"))]
     pub(super) refill: Option<String>,
@@ -36,11 +37,15 @@ pub(crate) struct PlanSpec {
     #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     pub(super) lease: Option<Duration>,
     /// How many tokens late charges may take beyond what is there, 0 for none. If it is left out, as many as the capacity.
-    #[schema(maximum = 1_000_000_000, examples(40_000))]
-    pub(super) debt: Option<u64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(40_000))]
+    pub(super) debt: Option<Tokens>,
+    /// The unit that it counts in: `requests`, `tokens`, or a currency such as `usd`, whose smallest amount is a millionth. If it is left
+    /// out, `requests`.
+    #[schema(examples("tokens"))]
+    pub(super) unit: Option<String>,
     /// A quota: so many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
-    #[schema(minimum = 1, maximum = 1_000_000_000, examples(100_000))]
-    pub(super) quota: Option<u64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(100_000))]
+    pub(super) quota: Option<Tokens>,
     /// The period of a quota: `minute`, `hour`, `day`, `week`, `month` or `year`.
     #[schema(pattern = "^(minute|hour|day|week|month|year)$", examples("month"))]
     pub(super) per: Option<String>,
@@ -74,8 +79,8 @@ pub(crate) struct LimitSpec {
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$", examples("burst"))]
     pub(super) name: Option<String>,
     /// The most tokens that can be spent at once. If it is left out, as many as come back in a period.
-    #[schema(minimum = 1, maximum = 1_000_000_000)]
-    capacity: Option<u64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
+    capacity: Option<Tokens>,
     /// Tokens per period.
     #[schema(format = "refill", examples("50/s"))]
     refill: Option<String>,
@@ -85,11 +90,15 @@ pub(crate) struct LimitSpec {
     #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     lease: Option<Duration>,
     /// How many tokens late charges may take beyond what is there, 0 for none. If it is left out, as many as the capacity.
-    #[schema(maximum = 1_000_000_000, examples(40_000))]
-    debt: Option<u64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(40_000))]
+    debt: Option<Tokens>,
+    /// The unit that it counts in: `requests`, `tokens`, or a currency such as `usd`, whose smallest amount is a millionth. If it is left
+    /// out, `requests`.
+    #[schema(examples("tokens"))]
+    unit: Option<String>,
     /// A quota: so many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
-    #[schema(minimum = 1, maximum = 1_000_000_000, examples(100_000))]
-    quota: Option<u64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(100_000))]
+    quota: Option<Tokens>,
     /// The period of a quota: `minute`, `hour`, `day`, `week`, `month` or `year`.
     #[schema(pattern = "^(minute|hour|day|week|month|year)$", examples("month"))]
     per: Option<String>,
@@ -119,6 +128,7 @@ impl From<&Plan> for PlanSpec {
                     refill: own.refill,
                     lease: own.lease,
                     debt: own.debt,
+                    unit: own.unit,
                     quota: own.quota,
                     per: own.per,
                     zone: own.zone,
@@ -149,6 +159,7 @@ impl PlanSpec {
             refill: self.refill.clone(),
             lease: self.lease,
             debt: self.debt,
+            unit: self.unit.clone(),
             quota: self.quota,
             per: self.per.clone(),
             zone: self.zone.clone(),
@@ -196,6 +207,7 @@ impl LimitSpec {
         let limit = limit.limit();
         let (capacity, debt, text) = (limit.capacity(), limit.debt(), limit.to_string());
         let debt = (debt != capacity).then_some(debt.into());
+        let unit = (limit.unit() != Unit::default()).then(|| limit.unit().to_string());
         if let Some(calendar) = Calendar::of(limit) {
             let first = Calendar::new(calendar.period()).anchored_on();
             return Self {
@@ -207,12 +219,13 @@ impl LimitSpec {
                     .filter(|_| calendar.anchored_on() != first)
                     .map(AnchorSpec::from),
                 debt,
+                unit,
                 ..Self::default()
             };
         }
         if let Some(hold) = limit.hold() {
             let hold = Some(hold).filter(|hold| *hold != Limit::DEFAULT_HOLD);
-            return Self { concurrency: Some(capacity.into()), hold, ..Self::default() };
+            return Self { concurrency: Some(capacity.whole_tokens()), hold, ..Self::default() };
         }
         // The text is `10, 1/s`: the capacity and the refill.
         let refill = text.split_once(", ").map_or(text.as_str(), |(_, refill)| refill);
@@ -222,6 +235,7 @@ impl LimitSpec {
             refill: Some(refill.to_owned()),
             lease: limit.lease(),
             debt,
+            unit,
             ..Self::default()
         }
     }
@@ -232,15 +246,51 @@ impl LimitSpec {
     }
 
     pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
-        let Self { capacity, ref refill, lease, debt, quota, .. } = *self;
         if self.concurrency.is_some() || self.hold.is_some() {
             return self.check_concurrency(at, faults);
         }
-        if quota.is_some() || self.per.is_some() || self.zone.is_some() || self.anchor.is_some() {
-            return self.check_quota(at, faults);
+        let unit = self.unit.as_deref().unwrap_or(Unit::default().as_str()).parse::<Unit>();
+        let unit = unit.map_err(|why| faults.add(&at.key("unit"), why, UNITS)).ok()?;
+        if self.quota.is_some() || self.per.is_some() || self.zone.is_some() || self.anchor.is_some() {
+            return self.check_quota(unit, at, faults);
         }
-        let limit = check_limit(capacity, refill.as_deref(), at, faults)?;
-        with_options(limit, lease, debt, at, faults)
+        self.check_rate(unit, at, faults)
+    }
+
+    fn check_rate(&self, unit: Unit, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
+        let Some(refill) = &self.refill else {
+            if !faults.has(&at.key("refill")) {
+                let fix = "add `refill = \"1/s\"`, or for a quota `quota = 1000` and `per = \"month\"`, or `concurrency = 5`";
+                faults.add(&at.key("refill"), "the limit has no refill", fix);
+            }
+            return None;
+        };
+        let Ok(mut rate) = refill.parse::<RateBuilder>() else {
+            let fix = "tokens per period, as in `1/s`, `100/min` or `10000/day`";
+            faults.add(&at.key("refill"), format_args!("`{refill}` is not a refill"), fix);
+            return None;
+        };
+        rate = rate.unit(unit);
+        if let Some(Tokens(capacity)) = self.capacity {
+            rate = rate.burst(capacity);
+        }
+        if let Some(Tokens(debt)) = self.debt {
+            rate = rate.debt(debt);
+        }
+        if let Some(lease) = self.lease {
+            rate = rate.lease(lease);
+        }
+        let refuse = |why| match why {
+            LimitError::Capacity { least, .. } if self.capacity.is_some() => {
+                faults.add(&at.key("capacity"), why, within(least));
+            }
+            LimitError::Debt(_) => {
+                let fix = "0 to 1000000000 tokens, which the refill repays within ten years";
+                faults.add(&at.key("debt"), why, fix);
+            }
+            why => faults.add(&at.key("refill"), why, "a slower or faster refill"),
+        };
+        rate.build().map_err(refuse).ok()
     }
 
     fn check_concurrency(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
@@ -249,6 +299,7 @@ impl LimitSpec {
             ("refill", self.refill.is_some()),
             ("lease", self.lease.is_some()),
             ("debt", self.debt.is_some()),
+            ("unit", self.unit.is_some()),
             ("quota", self.quota.is_some()),
             ("per", self.per.is_some()),
             ("zone", self.zone.is_some()),
@@ -272,7 +323,7 @@ impl LimitSpec {
         built.map_err(refuse).ok()
     }
 
-    fn check_quota(&self, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
+    fn check_quota(&self, unit: Unit, at: &At<'_>, faults: &mut Faults) -> Option<Limit> {
         let of_rates = [
             ("capacity", self.capacity.is_some()),
             ("refill", self.refill.is_some()),
@@ -285,11 +336,13 @@ impl LimitSpec {
         }
         let tokens = faults.required(at, "quota", self.quota);
         let calendar = self.check_calendar(at, faults);
-        let builder = Limit::per_window(tokens?, calendar?.windows());
-        let built = self.debt.map_or(builder, |debt| builder.debt(debt)).build();
+        let Tokens(tokens) = tokens?;
+        let builder = Limit::per_window(tokens, calendar?.windows()).unit(unit);
+        let built = self.debt.map_or(builder, |Tokens(debt)| builder.debt(debt)).build();
         let refuse = |why| match why {
-            LimitError::Capacity(tokens) => {
-                faults.add(&at.key("quota"), format_args!("a quota of {tokens} is out of bounds"), TOKENS);
+            LimitError::Capacity { capacity: tokens, least } => {
+                let message = format_args!("a quota of {tokens} is out of bounds");
+                faults.add(&at.key("quota"), message, within(least));
             }
             why => faults.add(&at.key("debt"), why, "0 to 1000000000 tokens"),
         };
@@ -312,6 +365,11 @@ impl LimitSpec {
         }
         Some(calendar)
     }
+}
+
+/// How many tokens a bucket may hold.
+fn within(least: Amount) -> String {
+    format!("{least} to {}", Limit::MAX_TOKENS)
 }
 
 /// The plans that work, and the names of all.
@@ -366,59 +424,6 @@ fn check_name(name: &str, at: &At<'_>, faults: &mut Faults) -> bool {
         return false;
     }
     PlanName::new(name).map_err(|why| faults.add(&at.spelling(), why, "for instance `gold`")).is_ok()
-}
-
-fn check_limit(
-    capacity: Option<u64>,
-    refill: Option<&str>,
-    at: &At<'_>,
-    faults: &mut Faults,
-) -> Option<Limit> {
-    let Some(refill) = refill else {
-        if !faults.has(&at.key("refill")) {
-            let fix = "add `refill = \"1/s\"`, or for a quota `quota = 1000` and `per = \"month\"`, or `concurrency = 5`";
-            faults.add(&at.key("refill"), "the limit has no refill", fix);
-        }
-        return None;
-    };
-    let text = capacity.map_or_else(|| refill.to_owned(), |capacity| format!("{capacity}, {refill}"));
-    match (capacity, text.parse::<Limit>()) {
-        (_, Ok(limit)) => return Some(limit),
-        (Some(_), Err(LimitTextError::OutOfBounds { why: why @ LimitError::Capacity(_), .. })) => {
-            faults.add(&at.key("capacity"), why, TOKENS);
-        }
-        (_, Err(LimitTextError::OutOfBounds { why, .. })) => {
-            faults.add(&at.key("refill"), why, "a slower or faster refill");
-        }
-        _ => {
-            let message = format!("`{refill}` is not a refill");
-            faults.add(
-                &at.key("refill"),
-                message,
-                "tokens per period, as in `1/s`, `100/min` or `10000/day`",
-            );
-        }
-    }
-    None
-}
-
-/// The same limit with a lease and a debt. A lease has the bounds of its span, so only the debt can be wrong.
-fn with_options(
-    limit: Limit,
-    lease: Option<Duration>,
-    debt: Option<u64>,
-    at: &At<'_>,
-    faults: &mut Faults,
-) -> Option<Limit> {
-    let mut builder = Limit::per(limit.refill().into(), limit.period()).burst(limit.capacity().into());
-    if let Some(lease) = lease {
-        builder = builder.lease(lease);
-    }
-    if let Some(debt) = debt {
-        builder = builder.debt(debt);
-    }
-    let hint = "0 to 1000000000 tokens, which the refill repays within ten years";
-    builder.build().map_err(|why| faults.add(&at.key("debt"), why, hint)).ok()
 }
 
 #[cfg(test)]

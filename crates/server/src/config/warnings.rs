@@ -104,12 +104,12 @@ impl RouteConfig {
             .ok()
             .and_then(|path| policy.smallest_limit_of_route(name, &path, &self.host_patterns()));
         if let (Estimate::Tokens(tokens), Some((rule, limit))) = (estimate, smallest)
-            && tokens.get() > limit.limit().capacity()
+            && tokens.amount() > limit.limit().capacity()
         {
             warnings.push(format!(
                 "route `{name}`: the `estimate` of {} is above the capacity of limit `{}` ({}): requests that rule `{}` \
                  charges are refused with 403",
-                tokens.get(),
+                tokens.amount(),
                 limit.name(),
                 limit.limit().capacity(),
                 rule.id

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use spile_core::{Decision, HeldPermit, Limit, LimitStatus, Store, StoreError};
+use spile_core::{Decision, HeldPermit, Inspect, Kept, Limit, LimitStatus, StoreError};
 use spile_policy::{AskError, Chain};
 use utoipa::ToSchema;
 
-use super::{Decider, StoredBucket};
+use super::Decider;
+use crate::input::tokens::Tokens;
 
 /// The state of a bucket.
 #[derive(Debug, Serialize, ToSchema)]
@@ -16,11 +17,14 @@ pub(crate) struct BucketState {
     /// The limit's full name.
     limit: String,
     /// The most tokens that it can hold.
-    capacity: u32,
-    /// Whole tokens that it holds.
-    tokens: u64,
-    /// Whole tokens that it owes, because late charges took more than was there.
-    owed: u64,
+    #[schema(value_type = f64, minimum = 0)]
+    capacity: Tokens,
+    /// Tokens that it holds, rounded down to the smallest cost.
+    #[schema(value_type = f64, minimum = 0)]
+    tokens: Tokens,
+    /// Tokens that it owes, because late charges took more than it held.
+    #[schema(value_type = f64, minimum = 0)]
+    owed: Tokens,
     /// How full it is, from 0 to 1.
     #[schema(minimum = 0, maximum = 1)]
     level: f64,
@@ -109,7 +113,7 @@ pub(crate) async fn states(
     decision: &Decision,
 ) -> Result<Vec<BucketState>, StoreError> {
     let charges = chain.charges();
-    let stored = decider.store().stored(&charges).await?;
+    let stored = decider.store().kept(&charges).await?;
     let mut holders = match chain.first_permit() {
         Some(_) => decider.store().holders(&charges).await?.into_iter(),
         None => Vec::new().into_iter(),
@@ -137,22 +141,21 @@ pub(crate) const fn field_of(why: &AskError) -> &'static str {
 }
 
 impl BucketState {
-    fn new(
-        status: &LimitStatus,
-        StoredBucket { exists, ttl }: StoredBucket,
-        holders: Vec<HeldPermit>,
-    ) -> Self {
+    fn new(status: &LimitStatus, kept: Kept, holders: Vec<HeldPermit>) -> Self {
         let permits = status.limit().is_concurrency().then(|| HeldPermits::new(status, holders));
         Self {
             limit: status.name().to_string(),
-            capacity: status.limit().capacity(),
-            tokens: status.remaining(),
-            owed: status.owed(),
+            capacity: status.limit().capacity().into(),
+            tokens: status.remaining().into(),
+            owed: status.owed().into(),
             level: status.level(),
             reset_after_ms: whole_ms(status.reset_after()),
             refill: refill(status.limit()),
-            exists: exists || permits.as_ref().is_some_and(|permits| permits.held > 0),
-            ttl_ms: ttl.map(whole_ms),
+            exists: kept != Kept::Absent || permits.as_ref().is_some_and(|permits| permits.held > 0),
+            ttl_ms: match kept {
+                Kept::For(ttl) => Some(whole_ms(ttl)),
+                Kept::Absent | Kept::UntilFull => None,
+            },
             permits,
         }
     }
@@ -177,7 +180,7 @@ impl HeldPermits {
     fn new(status: &LimitStatus, holders: Vec<HeldPermit>) -> Self {
         // The store tells some of the holders if there are many, and more are held than there are places once a capacity has
         // been lowered.
-        let taken = u64::from(status.limit().capacity()).saturating_sub(status.remaining());
+        let taken = (status.limit().capacity() - status.remaining()).whole_tokens();
         let held = taken.max(u64::try_from(holders.len()).unwrap_or(u64::MAX));
         let holders = holders.into_iter().take(MAX_SHOWN_HOLDERS).map(PermitHolder::from).collect();
         Self { held, holders }

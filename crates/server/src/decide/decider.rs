@@ -7,7 +7,8 @@ use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use spile_core::{
-    Clock, Cost, Decision, FailurePolicy, Micros, PermitId, Plan, RefundId, ReservationMarker, StoreError,
+    Amount, Clock, Cost, Decision, FailurePolicy, Micros, PermitId, Plan, RefundId, ReservationMarker, Store,
+    StoreError,
 };
 use spile_limiter::{Ask, ChargeDecision, PermitCounts, PermitStats, RateLimiter, Settled};
 use spile_memory::Usage;
@@ -166,7 +167,7 @@ impl Decider {
 
     /// Asks a question of a batch when it is its turn: its time begins then. All batches take turns.
     pub(crate) async fn in_turn<T>(&self, chain: Option<&Chain>, question: impl Future<Output = T>) -> T {
-        if self.limiter.answers_at_once() {
+        if !self.limiter.store().is_shared() {
             return question.await;
         }
         let charges = chain.map_or(0, |chain| chain.buckets().len());
@@ -229,8 +230,8 @@ impl Decider {
         chain: Option<&Chain>,
         tokens: Option<Cost>,
     ) -> Result<ChargeDecision, StoreError> {
-        let Some(chain) = chain else { return Ok(ChargeDecision::new(0, self.unlimited())) };
-        let cost = |bucket: &BucketCharge| tokens.map_or(bucket.cost(), |tokens| tokens.get().into());
+        let Some(chain) = chain else { return Ok(ChargeDecision::new(Amount::ZERO, self.unlimited())) };
+        let cost = |bucket: &BucketCharge| tokens.map_or(bucket.cost(), Cost::amount);
         self.limiter.charge_late(Ask::for_chain(chain, chain.late_charges(cost))).await
     }
 
@@ -257,7 +258,7 @@ impl Decider {
         &self,
         chain: Option<&Chain>,
         marker: ReservationMarker,
-        tokens: u64,
+        tokens: Amount,
     ) -> Result<(Settled, Decision), StoreError> {
         let settled = match chain {
             Some(chain) => self.limiter.settle_chain(chain, marker, tokens).await?,
@@ -308,7 +309,7 @@ impl Decider {
     /// requests larger to move, also of those that need none.
     async fn allow_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
         if !chain.is_peek()
-            && self.limiter.answers_at_once()
+            && !self.limiter.store().is_shared()
             && let Some(decision) = self.limiter.try_allow_charges(&ask)
         {
             return decision;

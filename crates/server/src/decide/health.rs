@@ -5,6 +5,7 @@ use std::sync::Arc;
 use spile_core::{LimitName, Plan};
 use spile_limiter::PermitCounts;
 use spile_observe::{HealthProbe, LimitPermits, PermitFigures, PermitProbe, StoreHealth};
+use spile_redis::RedisStore;
 
 use super::Decider;
 use crate::config::Config;
@@ -23,6 +24,7 @@ pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
             nodes: stats.nodes,
             breakers_open: stats.breakers_open,
             waiting: stats.waiting,
+            late_by_node: decider.store().redis().map(RedisStore::late_by_node).unwrap_or_default(),
             timeout_ms: timeout.as_millis().try_into().unwrap_or(u64::MAX),
             trouble: decider.store().trouble(),
             warning: decider.store().warning(),
@@ -41,7 +43,10 @@ pub(crate) fn of_permits(decider: &Arc<Decider>) -> PermitProbe {
         let policy = decider.policy();
         let capacity = |name: &LimitName| {
             let limits = policy.plans().into_iter().flat_map(Plan::limits);
-            limits.into_iter().find(|limit| limit.name() == name).map(|limit| limit.limit().capacity())
+            limits
+                .into_iter()
+                .find(|limit| limit.name() == name)
+                .map(|limit| limit.limit().capacity().whole_tokens())
         };
         let limits = decider.permit_stats().into_iter().filter_map(|(name, counts)| {
             let of = capacity(&name)?;

@@ -5,31 +5,20 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use spile_core::{
-    ChargeOutcome, Charges, Clock, Cost, EitherStore, HeldPermit, Outcome, PartialOutcome, PermitId,
-    PermitStep, RefundId, RefundOutcome, ReservationMarker, SettleOutcome, SlewedClock, Store, StoreError,
+    Answer, Charges, Clock, EitherStore, HeldPermit, Inspect, Kept, Operation, Reply, SlewedClock, Store,
+    StoreError, StoreExt,
 };
 use spile_memory::{MemoryStore, Usage};
+use spile_observe::TimedStore;
 use spile_observe::trace::{self, SpanKind};
 use spile_redis::{RedisBuildError, RedisStore, Stats, TimeSource};
 
 use super::Clocks;
 use crate::config::{StoreConfig, StoreUrl, TimeOf};
-use crate::observe::metrics::{Operation, StoreMetrics};
+use crate::observe::metrics::Telemetry;
 
-/// One of the stores, with every call timed.
-pub(crate) struct ServerStore {
-    kind: StoreKind,
-    metrics: StoreMetrics,
-}
-
-/// What a store knows of a bucket besides its tokens.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StoredBucket {
-    /// Whether there is one. If there is none, it is full.
-    pub(crate) exists: bool,
-    /// How long the store keeps it after its last write. `None` in the embedded store, which drops buckets that are full.
-    pub(crate) ttl: Option<Duration>,
-}
+/// One of the stores, with every call timed and traced.
+pub(crate) struct ServerStore(TimedStore<StoreKind>);
 
 /// The embedded store, on whatever clock the server goes by.
 pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
@@ -37,13 +26,13 @@ pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
 type StoreKind = EitherStore<Embedded, RedisStore>;
 
 impl ServerStore {
-    /// The store that the configuration names. This process's clock tells the time of the embedded store, and of Redis
-    /// if a test says so. `kept` is the restored embedded store, if it was restored.
+    /// The store that the configuration names. This process's clock is the clock of the embedded store, and of Redis
+    /// in tests. `kept` is the restored embedded store, if it was restored.
     pub(crate) fn new(
         config: &StoreConfig,
         clocks: &Clocks,
         kept: Option<Embedded>,
-        metrics: StoreMetrics,
+        telemetry: &Telemetry,
     ) -> Result<Self, RedisBuildError> {
         let clock = Arc::clone(&clocks.buckets);
         let kind = match config.redis() {
@@ -57,12 +46,17 @@ impl ServerStore {
             }
             Some(redis) => StoreKind::Shared(redis.build()?),
         };
-        Ok(Self { kind, metrics })
+        let timed = if telemetry.is_enabled() { TimedStore::every_call } else { TimedStore::untimed };
+        Ok(Self(timed(kind, telemetry.watch().clone())))
+    }
+
+    const fn kind(&self) -> &StoreKind {
+        self.0.inner()
     }
 
     /// `None` if the store is embedded.
     pub(crate) const fn redis(&self) -> Option<&RedisStore> {
-        match &self.kind {
+        match self.kind() {
             StoreKind::Embedded(_) => None,
             StoreKind::Shared(redis) => Some(redis),
         }
@@ -75,7 +69,7 @@ impl ServerStore {
 
     /// What the embedded store holds: nothing if buckets live in Redis.
     pub(crate) fn embedded_usage(&self) -> Usage {
-        match &self.kind {
+        match self.kind() {
             StoreKind::Embedded(store) => store.usage(),
             StoreKind::Shared(_) => Usage::default(),
         }
@@ -97,7 +91,7 @@ impl ServerStore {
 
     /// Takes the credentials of `url`. A URL that names another store changes nothing: that needs a restart.
     pub(crate) fn renew_credentials(&self, url: &StoreUrl) {
-        if let (StoreKind::Shared(redis), StoreUrl::Redis(url)) = (&self.kind, url) {
+        if let (StoreKind::Shared(redis), StoreUrl::Redis(url)) = (self.kind(), url) {
             let _elsewhere = redis.renew_credentials(url);
         }
     }
@@ -107,34 +101,7 @@ impl ServerStore {
         self.redis().and_then(RedisStore::warning)
     }
 
-    /// Whether the store has each bucket, and how long it keeps it.
-    pub(crate) async fn stored(&self, charges: &Charges<'_>) -> Result<Vec<StoredBucket>, StoreError> {
-        Ok(match &self.kind {
-            StoreKind::Embedded(store) => {
-                let stored = |exists| StoredBucket { exists, ttl: None };
-                store.has_buckets(charges).into_iter().map(stored).collect()
-            }
-            StoreKind::Shared(redis) => {
-                let stored = |ttl: Option<Duration>| StoredBucket { exists: ttl.is_some(), ttl };
-                redis.times_to_live(charges).await?.into_iter().map(stored).collect()
-            }
-        })
-    }
-
-    async fn timed<T>(
-        &self,
-        operation: Operation,
-        call: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let timing = self.metrics.timing(operation);
-        let kind = if self.redis().is_some() { SpanKind::Client } else { SpanKind::Internal };
-        let noted = call.inspect(|answer| self.note(answer));
-        let answer = trace::span(operation.span(), kind, noted).await;
-        timing.end(&answer);
-        answer
-    }
-
-    fn note<T>(&self, answer: &Result<T, StoreError>) {
+    fn note(&self, answer: &Result<Reply, StoreError>) {
         if self.redis().is_some() {
             trace::note("db.system.name", || "redis");
         }
@@ -145,70 +112,47 @@ impl ServerStore {
 }
 
 impl Store for ServerStore {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.timed(Operation::Spend, self.kind.spend(charges)).await
-    }
-
-    fn try_spend(&self, charges: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
         // Only a future can be traced.
-        if !self.answers_at_once() {
-            return None;
+        if !self.is_shared()
+            && trace::current().is_none()
+            && let Answer::Now(reply) = self.0.call(operation, charges)
+        {
+            return Answer::Now(reply);
         }
-        let _timing = self.metrics.timing(Operation::Spend);
-        self.kind.try_spend(charges)
+        let kind = if self.is_shared() { SpanKind::Client } else { SpanKind::Internal };
+        // A future that is dropped before it is polled leaves no span.
+        Answer::Later(async move {
+            let call = self.0.ask(operation, charges).inspect(|answer| self.note(answer));
+            trace::span(span_name(&operation), kind, call).await
+        })
     }
 
-    fn answers_at_once(&self) -> bool {
-        self.kind.answers_at_once() && trace::current().is_none()
+    fn is_shared(&self) -> bool {
+        self.0.is_shared()
     }
+}
 
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.timed(Operation::Peek, self.kind.peek(charges)).await
-    }
-
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.timed(Operation::Spend, self.kind.spend_up_to(charges)).await
-    }
-
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        self.timed(Operation::Spend, self.kind.charge(charges)).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.timed(Operation::Refund, self.kind.refund(charges)).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.timed(Operation::Refund, self.kind.refund_once(charges, id)).await
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        self.timed(Operation::Refund, self.kind.settle(charges, marker, actual)).await
-    }
-
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        self.timed(Operation::Permit, self.kind.permit(charges, id, step)).await
-    }
-
+impl Inspect for ServerStore {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        self.timed(Operation::Peek, self.kind.holders(charges)).await
+        self.0.holders(charges).await
     }
 
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.timed(Operation::Reset, self.kind.reset(charges)).await
+    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
+        self.0.kept(charges).await
+    }
+}
+
+const fn span_name(operation: &Operation<'_>) -> &'static str {
+    match operation {
+        Operation::Spend | Operation::SpendUpTo | Operation::Charge => "store spend",
+        Operation::Peek => "store peek",
+        Operation::Refund(_) | Operation::Settle(..) => "store refund",
+        Operation::Permit(..) => "store permit",
+        Operation::Reset => "store reset",
     }
 }

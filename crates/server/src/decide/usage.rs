@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::Decider;
 use super::buckets::{BucketsError, refill, whole_ms};
+use crate::input::tokens::Tokens;
 
 /// What a tenant has used of its plan and of the limits of its own.
 ///
@@ -37,11 +38,14 @@ struct QuotaUsage {
     #[schema(examples("gold/month"))]
     name: String,
     /// Tokens in each window.
-    quota: u32,
+    #[schema(value_type = f64, minimum = 0)]
+    quota: Tokens,
     /// Tokens used. More than the quota if late charges took more, or the quota was larger before.
-    used: u64,
-    /// Whole tokens left.
-    remaining: u64,
+    #[schema(value_type = f64, minimum = 0)]
+    used: Tokens,
+    /// Tokens left, rounded down to the smallest cost.
+    #[schema(value_type = f64, minimum = 0)]
+    remaining: Tokens,
     /// The period of the quota.
     #[schema(examples("month"))]
     per: String,
@@ -64,11 +68,14 @@ struct RateLevel {
     #[schema(examples("gold/burst"))]
     name: String,
     /// The most tokens that it can hold.
-    capacity: u32,
-    /// Whole tokens that are there.
-    remaining: u64,
-    /// Whole tokens that are owed, because late charges took more than was there.
-    owed: u64,
+    #[schema(value_type = f64, minimum = 0)]
+    capacity: Tokens,
+    /// Tokens left, rounded down to the smallest cost.
+    #[schema(value_type = f64, minimum = 0)]
+    remaining: Tokens,
+    /// Tokens owed, because late charges took more than was left.
+    #[schema(value_type = f64, minimum = 0)]
+    owed: Tokens,
     /// Tokens that come back, and in what time.
     #[schema(examples("1/s"))]
     refill: String,
@@ -104,9 +111,9 @@ impl QuotaUsage {
         let window = calendar.window_at(status.at());
         Some(Self {
             name: status.name().to_string(),
-            quota: limit.capacity(),
-            used: u64::from(limit.capacity()) - status.remaining() + status.owed(),
-            remaining: status.remaining(),
+            quota: limit.capacity().into(),
+            used: (limit.capacity() - status.remaining() + status.owed()).into(),
+            remaining: status.remaining().into(),
             per: calendar.period().to_string(),
             zone: calendar.zone_name().to_owned(),
             window_start: calendar.rfc3339(window.start),
@@ -119,9 +126,9 @@ impl RateLevel {
     fn of(status: &LimitStatus) -> Self {
         Self {
             name: status.name().to_string(),
-            capacity: status.limit().capacity(),
-            remaining: status.remaining(),
-            owed: status.owed(),
+            capacity: status.limit().capacity().into(),
+            remaining: status.remaining().into(),
+            owed: status.owed().into(),
             refill: refill(status.limit()),
             reset_after_ms: whole_ms(status.reset_after()),
         }

@@ -8,7 +8,7 @@ use spile_core::{Charges, Limit, QuotaWindows};
 use spile_policy::{Descriptor, DescriptorLimit, Hits};
 use tonic::Status;
 
-use super::message::{Override, RateLimitDescriptor, RateLimitRequest, Unit};
+use super::message::{Override, RateLimitDescriptor, RateLimitRequest, TimeUnit};
 
 /// The months and the years of the calendar, in UTC.
 static MONTHS: LazyLock<QuotaWindows> = LazyLock::new(|| Calendar::new(Period::Month).windows());
@@ -60,15 +60,15 @@ fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
 
 /// A rate, or a quota of the calendar for a month or a year, which have no length of their own. `None` if there is no such unit.
 fn own_limit(limit: Override) -> Option<DescriptorLimit> {
-    let unit = Unit::try_from(limit.unit).ok()?;
+    let unit = TimeUnit::try_from(limit.unit).ok()?;
     // More than any limit can hold is as good as the most.
     let tokens = u64::from(limit.requests_per_unit.min(Limit::MAX_TOKENS));
     let limit = match unit {
-        Unit::Month => Limit::per_window(tokens, *MONTHS),
-        Unit::Year => Limit::per_window(tokens, *YEARS),
-        _ => Limit::per(tokens, Duration::from_secs(unit.seconds()?)),
+        TimeUnit::Month => Limit::per_window(tokens, *MONTHS).build(),
+        TimeUnit::Year => Limit::per_window(tokens, *YEARS).build(),
+        _ => Limit::per(tokens, Duration::from_secs(unit.seconds()?)).build(),
     };
-    Some(DescriptorLimit { limit: limit.build().ok(), unit: unit.name() })
+    Some(DescriptorLimit { limit: limit.ok(), unit: unit.name() })
 }
 
 #[cfg(test)]
@@ -106,15 +106,15 @@ mod tests {
     #[test]
     fn a_limit_of_its_own_is_so_many_per_unit() {
         let own =
-            |requests_per_unit, unit: Unit| own_limit(Override { requests_per_unit, unit: unit.into() });
+            |requests_per_unit, unit: TimeUnit| own_limit(Override { requests_per_unit, unit: unit.into() });
         let limit = Limit::per_minute(5).build().ok();
-        assert_eq!(own(5, Unit::Minute), Some(DescriptorLimit { limit, unit: "minute" }));
-        assert_eq!(own(0, Unit::Second), Some(DescriptorLimit { limit: None, unit: "second" }));
-        assert_eq!(own(5, Unit::Unknown), None);
+        assert_eq!(own(5, TimeUnit::Minute), Some(DescriptorLimit { limit, unit: "minute" }));
+        assert_eq!(own(0, TimeUnit::Second), Some(DescriptorLimit { limit: None, unit: "second" }));
+        assert_eq!(own(5, TimeUnit::Unknown), None);
         let months = Limit::per_window(5, Calendar::new(Period::Month).windows()).build().ok();
-        assert_eq!(own(5, Unit::Month), Some(DescriptorLimit { limit: months, unit: "month" }));
-        assert_eq!(own(0, Unit::Year), Some(DescriptorLimit { limit: None, unit: "year" }));
+        assert_eq!(own(5, TimeUnit::Month), Some(DescriptorLimit { limit: months, unit: "month" }));
+        assert_eq!(own(0, TimeUnit::Year), Some(DescriptorLimit { limit: None, unit: "year" }));
         let most = Limit::per_second(1_000_000_000).build().ok();
-        assert_eq!(own(u32::MAX, Unit::Second), Some(DescriptorLimit { limit: most, unit: "second" }));
+        assert_eq!(own(u32::MAX, TimeUnit::Second), Some(DescriptorLimit { limit: most, unit: "second" }));
     }
 }

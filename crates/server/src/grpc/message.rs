@@ -45,14 +45,14 @@ pub(super) struct DescriptorEntry {
 pub(super) struct Override {
     #[prost(uint32, tag = "1")]
     pub(super) requests_per_unit: u32,
-    #[prost(enumeration = "Unit", tag = "2")]
+    #[prost(enumeration = "TimeUnit", tag = "2")]
     pub(super) unit: i32,
 }
 
 /// A unit of time.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, prost::Enumeration)]
 #[repr(i32)]
-pub(super) enum Unit {
+pub(super) enum TimeUnit {
     Unknown = 0,
     Second = 1,
     Minute = 2,
@@ -63,7 +63,7 @@ pub(super) enum Unit {
     Week = 7,
 }
 
-impl Unit {
+impl TimeUnit {
     /// What the buckets of limits by this unit are called.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -134,7 +134,7 @@ pub(super) struct DescriptorStatus {
 pub(super) struct CurrentLimit {
     #[prost(uint32, tag = "1")]
     pub(super) requests_per_unit: u32,
-    #[prost(enumeration = "Unit", tag = "2")]
+    #[prost(enumeration = "TimeUnit", tag = "2")]
     pub(super) unit: i32,
     #[prost(string, tag = "3")]
     pub(super) name: String,

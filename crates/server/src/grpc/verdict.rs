@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use http::HeaderMap;
-use spile_core::{Decision, Limit, LimitStatus, Micros, Reason};
+use spile_core::{Amount, Decision, Limit, LimitStatus, Micros, Reason, Shape};
 use spile_policy::Chain;
 use spile_tower::response::HeaderFields;
 
-use super::message::{Code, CurrentLimit, DescriptorStatus, HeaderValue, Unit};
+use super::message::{Code, CurrentLimit, DescriptorStatus, HeaderValue, TimeUnit};
 
 /// The units in which a limit is told, the shortest first.
-const UNITS: [Unit; 5] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week];
+const UNITS: [TimeUnit; 5] =
+    [TimeUnit::Second, TimeUnit::Minute, TimeUnit::Hour, TimeUnit::Day, TimeUnit::Week];
 
 /// The status of a descriptor that nothing limits.
 pub(super) fn unlimited() -> DescriptorStatus {
@@ -32,7 +33,12 @@ pub(super) fn status_alone(decision: &Decision) -> DescriptorStatus {
 
 /// The status of a descriptor whose hits had been used already: over the limit if more was used than was there.
 pub(super) fn status_late(decision: &Decision) -> DescriptorStatus {
-    match decision.limits().iter().max_by_key(|limit| limit.owed()).filter(|limit| limit.owed() > 0) {
+    match decision
+        .limits()
+        .iter()
+        .max_by_key(|limit| limit.owed())
+        .filter(|limit| limit.owed() > Amount::ZERO)
+    {
         Some(limit) => told(limit, true, decision),
         None => status_alone(decision),
     }
@@ -77,28 +83,39 @@ fn told(status: &LimitStatus, over: bool, decision: &Decision) -> DescriptorStat
             unit: unit.into(),
             name: status.name().to_string(),
         }),
-        limit_remaining: u32::try_from(status.remaining()).unwrap_or(u32::MAX),
+        limit_remaining: whole(status.remaining()),
         duration_until_reset: Some(span(reset)),
     }
 }
 
-/// Tokens per the shortest unit in which they are a whole number, or the refill itself if there is no such unit.
-fn per_unit(limit: &Limit) -> (u32, Unit) {
-    if let Some(windows) = limit.windows() {
-        let unit = match windows.period().as_secs() / 86_400 {
-            30 => Some(Unit::Month),
-            365 => Some(Unit::Year),
-            _ => UNITS.into_iter().find(|unit| unit.seconds() == Some(windows.period().as_secs())),
-        };
-        return (limit.capacity(), unit.unwrap_or(Unit::Unknown));
-    }
-    let (refill, period_us) = (u128::from(limit.refill()), limit.period().as_micros());
-    let in_unit = |unit: Unit| {
-        let scaled = refill * u128::from(unit.seconds()?) * 1_000_000;
-        let whole = scaled.is_multiple_of(period_us).then_some(scaled / period_us)?;
+/// Tokens per the shortest unit in which they are a whole number, or the refill itself if there is no such unit. A number that is not
+/// whole is rounded down.
+fn per_unit(limit: &Limit) -> (u32, TimeUnit) {
+    let rate = match limit.shape() {
+        Shape::Rate(rate) => rate,
+        Shape::Quota(quota) => {
+            let period = quota.windows().period().as_secs();
+            let unit = match period / 86_400 {
+                30 => Some(TimeUnit::Month),
+                365 => Some(TimeUnit::Year),
+                _ => UNITS.into_iter().find(|unit| unit.seconds() == Some(period)),
+            };
+            return (whole(limit.capacity()), unit.unwrap_or(TimeUnit::Unknown));
+        }
+        Shape::Concurrency(_) => return (whole(limit.capacity()), TimeUnit::Unknown),
+    };
+    let (refill, period_us) = (u128::from(rate.refill().micro().unsigned_abs()), rate.period().as_micros());
+    let in_unit = |unit: TimeUnit| {
+        // Micro-tokens in a period of microseconds are tokens per second.
+        let (scaled, divisor) = (refill * u128::from(unit.seconds()?), period_us);
+        let whole = scaled.is_multiple_of(divisor).then_some(scaled / divisor)?;
         Some((u32::try_from(whole).ok()?, unit))
     };
-    UNITS.into_iter().find_map(in_unit).unwrap_or((limit.refill(), Unit::Unknown))
+    UNITS.into_iter().find_map(in_unit).unwrap_or((whole(rate.refill()), TimeUnit::Unknown))
+}
+
+fn whole(amount: Amount) -> u32 {
+    u32::try_from(amount.whole_tokens()).unwrap_or(u32::MAX)
 }
 
 fn span(span: Duration) -> prost_types::Duration {
@@ -113,13 +130,13 @@ mod tests {
     #[test]
     fn a_limit_is_told_in_the_unit_that_fits_it() {
         let table = [
-            (Limit::per_second(5), (5, Unit::Second)),
-            (Limit::per_minute(60), (1, Unit::Second)),
-            (Limit::per_minute(5), (5, Unit::Minute)),
-            (Limit::per(30, Duration::from_secs(10)), (3, Unit::Second)),
-            (Limit::per_day(10_000), (10_000, Unit::Day)),
-            (Limit::per(1, Duration::from_secs(604_800)), (1, Unit::Week)),
-            (Limit::per(1, Duration::from_secs(777_777)), (1, Unit::Unknown)),
+            (Limit::per_second(5), (5, TimeUnit::Second)),
+            (Limit::per_minute(60), (1, TimeUnit::Second)),
+            (Limit::per_minute(5), (5, TimeUnit::Minute)),
+            (Limit::per(30, Duration::from_secs(10)), (3, TimeUnit::Second)),
+            (Limit::per_day(10_000), (10_000, TimeUnit::Day)),
+            (Limit::per(1, Duration::from_secs(604_800)), (1, TimeUnit::Week)),
+            (Limit::per(1, Duration::from_secs(777_777)), (1, TimeUnit::Unknown)),
         ];
         for (limit, told) in table {
             let limit = limit.build().expect("within bounds");

@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use spile_core::{Decision, LimitStatus};
+use spile_core::{Amount, Decision, LimitStatus};
 
 /// Appends the decision in the shape that `POST /v1/check` answers with.
 pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
     let binding = decision.binding();
     text(out, if decision.allowed() { "{\"allowed\":true" } else { "{\"allowed\":false" });
-    number(out, ",\"limit\":", u64::from(binding.limit().capacity()));
-    number(out, ",\"remaining\":", decision.remaining());
+    amount(out, ",\"limit\":", binding.limit().capacity());
+    amount(out, ",\"remaining\":", decision.remaining());
     number(out, ",\"retryAfterMs\":", ms_ceil(decision.retry_after()));
     number(out, ",\"resetAfterMs\":", ms_ceil(decision.reset_after()));
     match decision.limited_by() {
@@ -35,8 +35,8 @@ pub(crate) fn write_refund(out: &mut Vec<u8>, decision: &Decision, given: bool) 
 }
 
 /// Appends the decision in the shape that `POST /v1/charge` answers with.
-pub(crate) fn write_charge(out: &mut Vec<u8>, decision: &Decision, uncovered: u64) {
-    number(out, "{\"uncovered\":", uncovered);
+pub(crate) fn write_charge(out: &mut Vec<u8>, decision: &Decision, uncovered: Amount) {
+    amount(out, "{\"uncovered\":", uncovered);
     write_members(out, decision);
 }
 
@@ -50,9 +50,9 @@ pub(crate) fn write_reservation(out: &mut Vec<u8>, decision: &Decision, id: Opti
 }
 
 /// Appends the decision in the shape that `POST /v1/settle` answers with.
-pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: bool, uncovered: u64) {
+pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: bool, uncovered: Amount) {
     text(out, if settled { "{\"settled\":true" } else { "{\"settled\":false" });
-    number(out, ",\"uncovered\":", uncovered);
+    amount(out, ",\"uncovered\":", uncovered);
     write_members(out, decision);
 }
 
@@ -92,8 +92,8 @@ fn write_members(out: &mut Vec<u8>, decision: &Decision) {
 
 fn write_limit(out: &mut Vec<u8>, status: &LimitStatus) {
     quoted(out, "{\"name\":", status.name().as_str());
-    number(out, ",\"limit\":", u64::from(status.limit().capacity()));
-    number(out, ",\"remaining\":", status.remaining());
+    amount(out, ",\"limit\":", status.limit().capacity());
+    amount(out, ",\"remaining\":", status.remaining());
     number(out, ",\"retryAfterMs\":", ms_ceil(status.retry_after()));
     number(out, ",\"resetAfterMs\":", ms_ceil(status.reset_after()));
     text(out, "}");
@@ -116,6 +116,17 @@ fn text(out: &mut Vec<u8>, text: &str) {
 fn number(out: &mut Vec<u8>, label: &str, number: u64) {
     text(out, label);
     text(out, itoa::Buffer::new().format(number));
+}
+
+/// Appends a number of tokens, exactly. A whole one has no point.
+fn amount(out: &mut Vec<u8>, label: &str, amount: Amount) {
+    if amount.micro() % Amount::MICRO_PER_TOKEN == 0 {
+        text(out, label);
+        text(out, itoa::Buffer::new().format(amount.micro() / Amount::MICRO_PER_TOKEN));
+    } else {
+        text(out, label);
+        text(out, &amount.to_string());
+    }
 }
 
 fn quoted(out: &mut Vec<u8>, label: &str, value: &str) {

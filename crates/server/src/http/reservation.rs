@@ -78,7 +78,7 @@ pub(crate) async fn settle(
     let marker = ticket.marker().ok_or_else(not_an_id)?;
     let chain = ticket.question.owed(&decider.in_force().policy)?;
     let chain = chain.map(|chain| chain.in_mode(ticket.shadow));
-    let settled = decider.settle(chain.as_ref(), marker, cost.get().into()).await;
+    let settled = decider.settle(chain.as_ref(), marker, cost.amount()).await;
     let (settled, decision) = settled.map_err(|_| Problem::settle_failed())?;
     let mut body = Vec::with_capacity(USUAL_BYTES);
     write_settled(&mut body, &decision, !settled.already, settled.uncovered);

@@ -2,6 +2,7 @@
 
 pub(crate) mod fault;
 pub(crate) mod permit_ticket;
+pub(crate) mod tokens;
 pub(crate) mod typed;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

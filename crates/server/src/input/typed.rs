@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use spile_core::{Charges, Cost, Key, Limit, LimitError, PermitId, RefundId};
+use spile_core::{Amount, Charges, Cost, Key, Limit, LimitError, PermitId, RefundId};
 use spile_policy::{Chain, Policy};
 
 use crate::input::fault::Fault;
+use crate::input::tokens::TypedTokens;
 
 /// One question as it is written in a body, in the id of a reservation, and in a permit.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -23,28 +24,28 @@ pub(crate) struct TypedQuestion<'a> {
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub(crate) plans: Option<Vec<Text<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cost: Option<Whole>,
+    pub(crate) cost: Option<TypedTokens>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) capacity: Option<Whole>,
+    pub(crate) capacity: Option<TypedTokens>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) refill_per_second: Option<f64>,
+    pub(crate) refill_per_second: Option<TypedTokens>,
 }
 
 impl TypedQuestion<'_> {
     /// What the question asks for. `None` if nothing limits it.
     pub(crate) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
         let Self { rule_id, plans, cost, capacity, refill_per_second, .. } = self;
-        let cost = cost.map(|Whole(tokens)| tokens);
+        let cost = cost.map(|TypedTokens(amount)| amount);
         match (rule_id.as_deref(), plans, capacity, refill_per_second) {
             (Some(id), None, None, None) => Ok(policy.owed_by_identity(id, self.identity()?, cost)?),
             (None, Some(plans), None, None) => {
                 let plans = plans.iter().map(|plan| &**plan);
-                Ok(Some(policy.owed_by_plans(self.identity()?, plans, cost.unwrap_or(1))?))
+                Ok(Some(policy.owed_by_plans(self.identity()?, plans, cost.unwrap_or(Amount::TOKEN))?))
             }
-            (Some(id), None, Some(Whole(capacity)), Some(rate)) => {
-                let limit = Limit::per_second_f64(*rate, *capacity).map_err(own_limit_fault)?;
+            (Some(id), None, Some(TypedTokens(capacity)), Some(TypedTokens(refill))) => {
+                let limit = Limit::per_second(*refill).burst(*capacity).build().map_err(own_limit_fault)?;
                 let identity = self.identity()?;
-                Ok(Some(policy.owed_by_limit(id, None, identity, limit, cost.unwrap_or(1))?))
+                Ok(Some(policy.owed_by_limit(id, None, identity, limit, cost.unwrap_or(Amount::TOKEN))?))
             }
             _ => Err(self.unclear()),
         }
@@ -75,9 +76,9 @@ impl TypedQuestion<'_> {
     /// What is to be charged after the fact, and the tokens, if they are not the rule's own. They may be more than a limit can
     /// hold. `None` if nothing limits it.
     pub(crate) fn owed_late(mut self, policy: &Policy) -> Result<Option<(Chain, Option<Cost>)>, Fault> {
-        let tokens = self.cost.map(|Whole(tokens)| Cost::new(tokens)).transpose();
+        let tokens = self.cost.map(|TypedTokens(amount)| Cost::new(amount)).transpose();
         let tokens = tokens.map_err(|why| Fault::new("cost", why))?;
-        self.cost = tokens.map(|_| Whole(0));
+        self.cost = tokens.map(|_| TypedTokens(Amount::ZERO));
         Ok(self.owed(policy)?.map(|chain| (chain, tokens)))
     }
 
@@ -124,9 +125,9 @@ macro_rules! question_with {
             identity: Option<Text<'a>>,
             #[serde(borrow)]
             plans: Option<Vec<Text<'a>>>,
-            cost: Option<Whole>,
-            capacity: Option<Whole>,
-            refill_per_second: Option<f64>,
+            cost: Option<TypedTokens>,
+            capacity: Option<TypedTokens>,
+            refill_per_second: Option<TypedTokens>,
             $field: Option<$kind>,
         }
 
@@ -169,7 +170,7 @@ pub(crate) struct TypedPermit<'a> {
 pub(crate) struct TypedSettle<'a> {
     #[serde(borrow)]
     pub(crate) id: Option<Text<'a>>,
-    pub(crate) cost: Option<Whole>,
+    pub(crate) cost: Option<TypedTokens>,
 }
 
 /// How long something can be done: seconds, or a number and a unit, as in `90s`.
@@ -201,7 +202,7 @@ pub(crate) fn refund_id(id: &str) -> Result<RefundId<'_>, Fault> {
 }
 
 fn own_limit_fault(why: LimitError) -> Fault {
-    let field = if matches!(why, LimitError::Capacity(_)) { "capacity" } else { "refillPerSecond" };
+    let field = if matches!(why, LimitError::Capacity { .. }) { "capacity" } else { "refillPerSecond" };
     Fault::new(field, why)
 }
 
@@ -320,44 +321,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A whole number, also where it is written with a point: `1.0` is 1.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Whole(pub(crate) u64);
-
-impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WholeVisitor;
-
-        impl Visitor<'_> for WholeVisitor {
-            type Value = Whole;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number")
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
-                Ok(Whole(number))
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Whole, E> {
-                u64::try_from(number).map(Whole).map_err(|_| E::custom(format_args!("{number} is negative")))
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
-                // Beyond 2^53 a double no longer says which whole number was meant.
-                let is_exact = number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
-                if is_exact {
-                    Ok(Whole(number as u64))
-                } else {
-                    Err(E::custom(format_args!("{number} is no whole number from 0 to 2^53")))
-                }
-            }
-        }
-
-        deserializer.deserialize_u64(WholeVisitor)
-    }
-}
-
 fn blame<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Fault {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
@@ -386,9 +349,13 @@ pub(crate) fn bound_of(field: &str) -> Option<String> {
         "holder" => format!("0 to {} bytes of text without control characters", PermitId::MAX_HOLDER_BYTES),
         "permit" => "the `permit` that /v1/acquire answered".to_owned(),
         "ttl" => "1 second to 1 day: a number of seconds, or a number and a unit, as in `90s`".to_owned(),
-        "cost" => format!("a whole number of tokens from 0 to {}", Limit::MAX_TOKENS),
-        "capacity" => format!("a whole number of tokens from 1 to {}", Limit::MAX_TOKENS),
-        "refillPerSecond" => format!("a number of tokens from 0.000001 to {}", Limit::MAX_RATE),
+        "cost" => format!("a number of tokens from 0 to {}, with at most six decimals", Limit::MAX_TOKENS),
+        "capacity" => {
+            format!("a number of tokens from 1 to {}, with at most six decimals", Limit::MAX_TOKENS)
+        }
+        "refillPerSecond" => {
+            format!("a number of tokens from 0.000001 to {}, with at most six decimals", Limit::MAX_TOKENS)
+        }
         "identity" => format!("1 to {} bytes of text without control characters", Key::MAX_BYTES),
         "ruleId" => "1 to 64 letters, digits, `.`, `_` or `-`".to_owned(),
         "plans" => format!("a list of 1 to {} plan names", Charges::MAX),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use spile_core::{PermitId, RefundId};
-use utoipa::openapi::schema::{AnyOfBuilder, SchemaFormat, SchemaType};
+use utoipa::openapi::schema::{AnyOfBuilder, KnownFormat, SchemaFormat, SchemaType};
 use utoipa::openapi::{
     Content, ObjectBuilder, OneOfBuilder, Ref, RefOr, Response, ResponseBuilder, Schema, Type,
 };
@@ -16,6 +16,7 @@ use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 use super::headers::{self, LIMITED, REFUSED};
 use super::problems::{Problem, answers, other_method, problem};
+use crate::input::tokens::Tokens;
 
 type Responses = BTreeMap<String, RefOr<Response>>;
 
@@ -40,8 +41,8 @@ pub(crate) struct ByRule {
     #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
     identity: String,
     /// Tokens to spend, in place of what the rule says; 0 looks without spending. At most the capacity of each limit.
-    #[schema(maximum = 1_000_000_000)]
-    cost: Option<u32>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
+    cost: Option<Tokens>,
 }
 
 /// A chain: all of the plans' limits are charged, or none is.
@@ -56,8 +57,8 @@ pub(crate) struct ByPlans {
     #[schema(min_items = 1, max_items = 32)]
     plans: Vec<KnownPlan>,
     /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity of each limit.
-    #[schema(maximum = 1_000_000_000)]
-    cost: Option<u32>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
+    cost: Option<Tokens>,
 }
 
 /// The name of a plan that there is.
@@ -83,14 +84,14 @@ pub(crate) struct ByOwnLimit {
     #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
     identity: String,
     /// The most tokens that can be spent at once.
-    #[schema(minimum = 1, maximum = 1_000_000_000)]
-    capacity: u32,
+    #[schema(value_type = f64, minimum = 1, maximum = 1_000_000_000)]
+    capacity: Tokens,
     /// Tokens that come back per second, with at most six decimals. A drained bucket must be full within ten years.
-    #[schema(minimum = 0.000_001, maximum = 1_000_000_000)]
-    refill_per_second: f64,
+    #[schema(value_type = f64, minimum = 0.000_001, maximum = 1_000_000_000)]
+    refill_per_second: Tokens,
     /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity.
-    #[schema(maximum = 1_000_000_000)]
-    cost: Option<u32>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
+    cost: Option<Tokens>,
 }
 
 /// Questions that are asked side by side.
@@ -170,8 +171,8 @@ pub(crate) struct SettleQuestion {
     #[schema(min_length = 1, format = "reservation-id")]
     id: String,
     /// Tokens that were used; 0 gives everything back.
-    #[schema(maximum = 1_000_000_000)]
-    cost: u32,
+    #[schema(value_type = f64, minimum = 0, maximum = 1_000_000_000)]
+    cost: Tokens,
 }
 
 composed! {
@@ -271,7 +272,9 @@ fn milliseconds(description: &str) -> RefOr<Schema> {
 
 fn uncovered() -> RefOr<Schema> {
     let description = "Tokens beyond the debt of a limit, which were not charged; the most of any limit.";
-    ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).description(Some(description)).into()
+    let schema = ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0));
+    let format = SchemaFormat::KnownFormat(KnownFormat::Double);
+    schema.format(Some(format)).description(Some(description)).into()
 }
 
 /// The same object with one member more.
@@ -298,9 +301,11 @@ pub(crate) struct Decision {
     /// Whether the request may pass.
     allowed: bool,
     /// Capacity of the limit that binds: on a denial the one with the longest wait, else that with the fewest tokens.
-    limit: u32,
-    /// Whole tokens left under it.
-    remaining: u64,
+    #[schema(value_type = f64, minimum = 0)]
+    limit: Tokens,
+    /// Tokens left under it, rounded down to the smallest amount of its unit.
+    #[schema(value_type = f64, minimum = 0)]
+    remaining: Tokens,
     /// Milliseconds until the same question would be allowed; 0 where it is.
     retry_after_ms: u64,
     /// Milliseconds until the bucket of the limit that binds is full.
@@ -340,9 +345,11 @@ struct LimitState {
     /// Its full name: the plan's, or `plan/limit`.
     name: String,
     /// Its capacity.
-    limit: u32,
-    /// Whole tokens left.
-    remaining: u64,
+    #[schema(value_type = f64, minimum = 0)]
+    limit: Tokens,
+    /// Tokens left, rounded down to the smallest amount of its unit.
+    #[schema(value_type = f64, minimum = 0)]
+    remaining: Tokens,
     /// Milliseconds until the cost is there.
     retry_after_ms: u64,
     /// Milliseconds until it is full.
@@ -376,11 +383,11 @@ pub(crate) struct Refusal {
     /// The detail, for clients that look here.
     message: String,
     /// Capacity of the limit that binds.
-    #[schema(nullable = false)]
-    limit: Option<u32>,
-    /// Whole tokens left under it.
-    #[schema(nullable = false)]
-    remaining: Option<u64>,
+    #[schema(nullable = false, minimum = 0)]
+    limit: Option<f64>,
+    /// Tokens left under it, rounded down to the smallest amount of its unit.
+    #[schema(nullable = false, minimum = 0)]
+    remaining: Option<f64>,
     /// When it is full again.
     #[schema(rename = "resetAt", nullable = false, format = DateTime)]
     reset_at: Option<String>,
@@ -502,7 +509,7 @@ fn answer(
 mod tests {
     use std::collections::BTreeSet;
 
-    use spile_core::{Charges, Key, Limit, Plan};
+    use spile_core::{Amount, Charges, Key, Limit, Plan};
     use spile_limiter::RateLimiter;
     use spile_memory::MemoryStore;
 
@@ -515,10 +522,14 @@ mod tests {
         parse,
     };
 
+    fn tokens(tokens: u64) -> Tokens {
+        Amount::from(tokens).into()
+    }
+
     #[test]
     fn what_the_document_takes_for_a_question_is_read_as_one() {
         let questions = [
-            Question::Rule(ByRule { rule_id: "login".into(), identity: "a".into(), cost: Some(2) }),
+            Question::Rule(ByRule { rule_id: "login".into(), identity: "a".into(), cost: Some(tokens(2)) }),
             Question::Plans(ByPlans {
                 identity: "a".into(),
                 plans: [KnownPlan("x".into())].into(),
@@ -527,9 +538,9 @@ mod tests {
             Question::OwnLimit(ByOwnLimit {
                 rule_id: "x".into(),
                 identity: "a".into(),
-                capacity: 10,
-                refill_per_second: 0.5,
-                cost: Some(0),
+                capacity: tokens(10),
+                refill_per_second: Amount::from_micro(500_000).into(),
+                cost: Some(tokens(0)),
             }),
         ];
         let mut fields = BTreeSet::new();
@@ -598,11 +609,14 @@ mod tests {
             written.into_iter().map(|(name, _)| name).collect::<BTreeSet<_>>()
         };
         assert_eq!(written(&|out| write_refund(out, &decision, true)), members(Refund::schema()));
-        assert_eq!(written(&|out| write_charge(out, &decision, 7)), members(Charge::schema()));
+        assert_eq!(written(&|out| write_charge(out, &decision, Amount::from(7))), members(Charge::schema()));
         for id in [None, Some("a-_9")] {
             assert_eq!(written(&|out| write_reservation(out, &decision, id)), members(Reservation::schema()));
         }
-        assert_eq!(written(&|out| write_settled(out, &decision, false, 7)), members(Settlement::schema()));
+        assert_eq!(
+            written(&|out| write_settled(out, &decision, false, Amount::from(7))),
+            members(Settlement::schema())
+        );
         for permit in [None, Some(("a-_9", std::time::Duration::from_secs(30)))] {
             assert_eq!(
                 written(&|out| write_acquired(out, &decision, permit)),

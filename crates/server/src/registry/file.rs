@@ -33,12 +33,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The file, or `None`: entries then live as long as the process.
-pub(crate) struct RegistryFile(Option<Mutex<Kept>>);
+pub(crate) struct RegistryFile(Option<Mutex<KeptRegistry>>);
 
 /// What opens the database.
 type Open = Box<dyn Fn() -> Result<Database, redb::Error> + Send>;
 
-struct Kept {
+struct KeptRegistry {
     open: Open,
     /// `None` after a failure, until it is opened again.
     database: Option<Database>,
@@ -57,7 +57,13 @@ impl RegistryFile {
     fn opened_by(open: Open, clock: Box<dyn Clock>) -> Result<Self, RegistryFileError> {
         let open: Open = Box::new(move || sound(&open));
         let database = Some(open().map_err(RegistryFileError::Failed)?);
-        Ok(Self(Some(Mutex::new(Kept { open, database, clock, failures: 0, retry_at: Micros::default() }))))
+        Ok(Self(Some(Mutex::new(KeptRegistry {
+            open,
+            database,
+            clock,
+            failures: 0,
+            retry_at: Micros::default(),
+        }))))
     }
 
     /// Everything that was kept, and what of it cannot be read.
@@ -89,7 +95,7 @@ impl RegistryFile {
     }
 }
 
-impl Kept {
+impl KeptRegistry {
     fn write(&mut self, key: &str, document: Option<&str>, known: &Entries) -> Result<(), RegistryFileError> {
         let now = self.clock.now();
         if self.database.is_none() && now < self.retry_at {

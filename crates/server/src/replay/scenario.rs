@@ -18,7 +18,7 @@ use super::text::grouped;
 use crate::auth::X_API_KEY;
 use crate::config::{Clients, Config, RouteConfig, StoreUrl};
 use crate::decide::{Clocks, Decider, ServerStore};
-use crate::observe::metrics::{StoreMetrics, Telemetry};
+use crate::observe::metrics::Telemetry;
 
 const WRONG_KEY: &str = "the API key is of no tenant";
 /// Stands for the rule of a request that is refused under none.
@@ -58,7 +58,7 @@ impl Scenario {
         config.observe.enabled = false;
         let clocks = Clocks::all(clock.clone());
         let telemetry = Telemetry::new(&config.observe)?;
-        let store = ServerStore::new(&config.store, &clocks, None, StoreMetrics::new(&telemetry))?;
+        let store = ServerStore::new(&config.store, &clocks, None, &telemetry)?;
         let decider = Decider::new(&config, store, clocks, telemetry.watch().clone());
         let policy = decider.policy();
         let rules = || config.rules.iter().chain(config.routes.iter().flat_map(|route| &route.limits));

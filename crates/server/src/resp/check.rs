@@ -1,7 +1,7 @@
 //! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK`, `SPILE.CHARGE` and `SPILE.REFUND … [ID id]`: the decision API over the Redis
 //! protocol.
 
-use spile_core::{Cost, Decision, RefundId, StoreError};
+use spile_core::{Amount, Cost, Decision, RefundId, StoreError};
 use spile_policy::{Chain, Policy};
 
 use super::reply::RespReply;
@@ -39,7 +39,7 @@ pub(super) struct Check<'a> {
 }
 
 /// What a command did: the decision, and for a refund whether it was given now, for a late charge what no debt covers.
-pub(super) type Checked = (Decision, Option<(&'static str, u64)>);
+pub(super) type Checked = (Decision, Option<(&'static str, RespReply)>);
 
 impl<'a> Check<'a> {
     /// Reads the arguments after the name of the command.
@@ -56,9 +56,10 @@ impl<'a> Check<'a> {
             }
         };
         let cost = cost.map(|cost| {
-            let number = std::str::from_utf8(cost).ok().and_then(|text| text.parse().ok());
-            let cost = number.and_then(|number| Cost::new(number).ok());
-            cost.ok_or_else(|| RespReply::error("ERR cost is no whole number from 0 to 1000000000"))
+            let amount = std::str::from_utf8(cost).ok().and_then(|text| text.parse::<Amount>().ok());
+            let cost = amount.and_then(|amount| Cost::new(amount).ok());
+            let bounds = "a number of tokens from 0 to 1000000000, with at most six decimals";
+            cost.ok_or_else(|| RespReply::error(format!("ERR cost is not {bounds}")))
         });
         let id = id.map(|id| {
             RefundId::new(text("id", id)?).map_err(|why| RespReply::error(format!("ERR id: {why}")))
@@ -78,7 +79,7 @@ impl<'a> Check<'a> {
     /// The charges. `None` if no limit applies.
     pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, RespReply> {
         // What has been used may cost more than a limit can hold.
-        let cost = self.cost.map(|cost| if self.verb == Verb::Charge { 0 } else { cost.get().into() });
+        let cost = self.cost.map(|cost| if self.verb == Verb::Charge { Amount::ZERO } else { cost.amount() });
         let owed = policy.owed_by_identity(self.rule, self.identity, cost);
         let owed = owed.map_err(|wrong| RespReply::error(format!("ERR {}: {wrong}", wrong.field())))?;
         match owed {
@@ -106,12 +107,12 @@ impl<'a> Check<'a> {
             (Verb::Refund, in_bulk) => {
                 let refund = decider.refund_once(chain, self.id);
                 let refunded = if in_bulk { decider.in_turn(chain, refund).await } else { refund.await };
-                refunded.map(|(decision, given)| (decision, Some(("refunded", given.into()))))
+                refunded.map(|(decision, given)| (decision, Some(("refunded", RespReply::Int(given.into())))))
             }
             (Verb::Charge, in_bulk) => {
                 let charge = decider.charge(chain, self.cost);
                 let charged = if in_bulk { decider.in_turn(chain, charge).await } else { charge.await };
-                charged.map(|charged| (charged.decision, Some(("uncovered", charged.uncovered))))
+                charged.map(|charged| (charged.decision, Some(("uncovered", amount(charged.uncovered)))))
             }
         }
     }
@@ -129,9 +130,9 @@ pub(super) fn failure(verb: Verb, why: &StoreError) -> RespReply {
 }
 
 /// A decision with the field names of the decision API.
-pub(super) fn reply((decision, more): &Checked) -> RespReply {
-    let mut members = members(decision);
-    members.extend(more.map(|(name, number)| (name, whole(number.into()))));
+pub(super) fn reply((decision, more): Checked) -> RespReply {
+    let mut members = members(&decision);
+    members.extend(more);
     RespReply::Map(members)
 }
 
@@ -141,8 +142,8 @@ pub(super) fn members(decision: &Decision) -> Vec<(&'static str, RespReply)> {
     let limited_by = decision.limited_by().map_or(RespReply::Nil, |name| RespReply::text(name.as_str()));
     vec![
         ("allowed", RespReply::Int(decision.allowed().into())),
-        ("limit", whole(decision.binding().limit().capacity().into())),
-        ("remaining", whole(decision.remaining().into())),
+        ("limit", amount(decision.binding().limit().capacity())),
+        ("remaining", amount(decision.remaining())),
         ("retryAfterMs", ms(decision.retry_after())),
         ("resetAfterMs", ms(decision.reset_after())),
         ("limitedBy", limited_by),
@@ -164,6 +165,14 @@ pub(super) fn split_option<'a>(name: &str, arguments: &'a [Vec<u8>]) -> (&'a [Ve
 /// An argument that has to be text.
 pub(super) fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, RespReply> {
     std::str::from_utf8(bytes).map_err(|why| RespReply::error(format!("ERR {name} is no UTF-8: {why}")))
+}
+
+/// An integer, or text if it is not whole.
+fn amount(amount: Amount) -> RespReply {
+    match amount.micro() % Amount::MICRO_PER_TOKEN {
+        0 => RespReply::Int(amount.micro() / Amount::MICRO_PER_TOKEN),
+        _ => RespReply::text(amount.to_string()),
+    }
 }
 
 fn whole(number: u128) -> RespReply {

@@ -245,7 +245,8 @@ impl ClientSession {
         let decided = asked.run(&self.decider, chain.as_ref(), in_bulk);
         let decided = self.metrics.traced("resp check", decided).await;
         let decided = decided.map_err(|why| check::failure(verb, &why))?;
-        Ok((check::reply(&decided), answered(&decided.0)))
+        let after = answered(&decided.0);
+        Ok((check::reply(decided), after))
     }
 
     /// Takes a permit, unless the client has hung up. If it hangs up before the permit is returned, the permit is

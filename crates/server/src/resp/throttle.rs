@@ -64,8 +64,8 @@ impl<'a> Throttle<'a> {
         RespReply::Throttled([
             i64::from(limited),
             // The requested capacity, even if each instance decides by its share of it.
-            i64::from(self.limit.capacity()),
-            decision.remaining().cast_signed(),
+            self.limit.capacity().whole_tokens().cast_signed(),
+            decision.remaining().whole_tokens().cast_signed(),
             retry,
             whole_seconds(decision.reset_after()),
         ])

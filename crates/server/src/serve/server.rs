@@ -10,6 +10,7 @@ use spile_memory::AutoSave;
 use spile_observe::trace::{ExportTask, Tracer};
 use spile_observe::{Analytics, MinuteStore, share_minutes};
 use spile_policy::HostPattern;
+use spile_redis::StoreExaminer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::time::timeout;
@@ -27,7 +28,7 @@ use crate::decide::ServerStore;
 use crate::gateway::GatewayHandle;
 use crate::grpc::{Grpc, GrpcHealth};
 use crate::http::{Api, HostCheck};
-use crate::observe::metrics::{RpcMetrics, StoreMetrics, Telemetry, Unmatched};
+use crate::observe::metrics::{RpcMetrics, Telemetry, Unmatched};
 use crate::observe::minutes::{self, RedisMinutes};
 use crate::observe::traced::Traced;
 use crate::observe::webhooks::WebhookTasks;
@@ -40,6 +41,9 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 /// How long a server that stops tries to send its last minutes to Redis and its last spans to their collector.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a server looks whether Redis still has its buckets.
+const EXAMINE_EVERY: Duration = Duration::from_secs(5);
 
 /// A server that is set up and not yet running.
 pub struct Server {
@@ -79,10 +83,9 @@ impl Server {
 
     fn with_clocks(config: &Config, clocks: Clocks) -> anyhow::Result<Self> {
         let telemetry = Telemetry::new(&config.observe)?;
-        let timings = StoreMetrics::new(&telemetry);
         let kept = PersistentStore::open(&config.store, &clocks.buckets, &telemetry)?;
         let (store, keeper) = kept.map(|PersistentStore { store, keeper }| (store, keeper)).unzip();
-        let store = ServerStore::new(&config.store, &clocks, store, timings)?;
+        let store = ServerStore::new(&config.store, &clocks, store, &telemetry)?;
         let clock = Arc::clone(&clocks.buckets);
         let decider = Arc::new(Decider::new(config, store, clocks, telemetry.watch().clone()));
         let otlp = config.observe.collector.clone();
@@ -181,6 +184,7 @@ impl Server {
         let access_log = self.gateway;
         let mut running = self.listeners.open(listeners, handlers);
         let upkeep = tokio::spawn(compact_histograms(self.telemetry.handle()));
+        let examining = self.decider.store().redis().map(|redis| tokio::spawn(examine(redis.examiner())));
         let changes = tokio::spawn(control::follow(Arc::clone(&self.control)));
         let reloads = tokio::spawn(watcher::follow(self.control, self.hangup));
         let hooks = tokio::spawn(WebhookTasks::follow(configs, self.telemetry.watch().clone()));
@@ -206,7 +210,17 @@ impl Server {
         upkeep.abort();
         reloads.abort();
         changes.abort();
+        examining.iter().for_each(tokio::task::JoinHandle::abort);
         tracing::info!(target: "spile::serve", "stopped");
+    }
+}
+
+/// Looks again and again whether Redis still has its buckets. Its findings are part of the store's warning. Never returns.
+async fn examine(mut examiner: StoreExaminer) {
+    loop {
+        // A Redis that does not answer is reported elsewhere.
+        let _looked = examiner.look().await;
+        tokio::time::sleep(EXAMINE_EVERY).await;
     }
 }
 

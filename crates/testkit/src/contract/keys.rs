@@ -3,24 +3,25 @@
 use spile_core::{Key, Limit, Store};
 
 use super::StoreUnderTest;
+use super::subject::built;
 
 /// What one spends, another keeps.
 pub async fn keys_have_buckets_of_their_own(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_hour(1).burst(3);
+    let limit = built(Limit::per_hour(1).burst(3));
     subject.drain("ann", limit).await;
     assert_eq!(subject.left("bob", limit).await, 3);
 }
 
 /// What is spent under one limit is kept under another.
 pub async fn limits_of_one_key_have_buckets_of_their_own(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_hour(1).burst(3);
+    let limit = built(Limit::per_hour(1).burst(3));
     assert!(subject.spend_chain(&[("ann", "read", limit, 3)]).await.allowed());
     assert_eq!(subject.peek_chain(&[("ann", "write", limit, 0)]).await.remaining(), 3);
 }
 
 /// Keys that look like an encoding, a pattern or another key's part.
 pub async fn odd_keys_are_kept_apart(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_hour(1).burst(2);
+    let limit = built(Limit::per_hour(1).burst(2));
     let longest = "x".repeat(Key::MAX_BYTES);
     let nearly = format!("{}y", "x".repeat(Key::MAX_BYTES - 1));
     let keys = [

@@ -31,12 +31,13 @@ pub use chains::*;
 pub use clocks::*;
 pub use keys::*;
 pub use late_charges::*;
+pub(crate) use permits::permit_id;
 pub use permits::*;
 pub use quotas::*;
 pub use refunds::*;
 pub use reservations::*;
 pub use spending::*;
-pub use subject::{ChargeSpec, StoreUnderTest, charges};
+pub use subject::{ChargeSpec, StoreUnderTest, built, charges};
 
 /// Makes one test per promise. Takes an async function from a `FakeClock` to the store and what keeps it
 /// alive.
@@ -46,7 +47,7 @@ macro_rules! store_contract {
         $crate::store_contract! { @each $make;
             a_bucket_starts_full
             a_spend_takes_what_it_costs
-            a_try_spend_answers_like_a_spend_or_takes_nothing
+            a_charge_without_a_list_answers_like_a_spend_or_takes_nothing
             a_denial_takes_nothing
             a_polling_client_does_not_starve_itself
             tokens_come_back_at_the_rate
@@ -80,7 +81,7 @@ macro_rules! store_contract {
             a_quota_comes_back_when_the_next_window_starts_and_not_a_microsecond_before
             a_quota_and_a_rate_are_spent_together_or_not_at_all
             a_changed_quota_keeps_what_was_used
-            a_quota_in_place_of_a_rate_is_unused_but_for_what_was_owed
+            a_quota_in_place_of_a_rate_is_unused
             a_debt_of_a_quota_ends_with_its_window
             a_reservation_is_charged_at_once_and_settled_once
             a_reservation_that_is_settled_at_nothing_is_given_back
@@ -99,7 +100,7 @@ macro_rules! store_contract {
             permits_across_keys_are_taken_together_or_not_at_all
             what_takes_no_permit_takes_no_place
             a_reset_frees_all_permits
-            holders_are_told_with_the_time_at_which_they_end
+            holders_are_reported_with_the_time_at_which_they_end
             a_limit_that_shrinks_takes_no_permit_from_its_holder
             a_clock_that_steps_back_holds_no_place_for_ever
             of_many_that_ask_for_a_permit_at_once_as_many_get_one_as_may
@@ -108,7 +109,8 @@ macro_rules! store_contract {
             a_clock_that_steps_far_back_locks_nobody_out
             a_frozen_clock_mints_nothing
             a_clock_that_jumps_ahead_fills_to_the_capacity_only
-            an_oscillating_clock_mints_nothing
+            a_clock_that_swings_by_a_second_mints_nothing
+            a_clock_that_swings_far_gives_what_the_time_it_shows_is_worth
             keys_have_buckets_of_their_own
             limits_of_one_key_have_buckets_of_their_own
             odd_keys_are_kept_apart

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use spile_core::{Limit, LimitBuilder, PermitId, PermitStep, Store};
+use spile_core::{Amount, Inspect, Limit, PermitId, PermitStep, Store, StoreExt};
 
+use super::subject::built;
 use super::{ChargeSpec, StoreUnderTest};
 
 const HOLD: Duration = Duration::from_secs(30);
@@ -12,8 +13,8 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 /// A microsecond less than the hold time.
 const JUST_BEFORE: Duration = Duration::from_micros(29_999_999);
 
-fn at_once(permits: u64) -> LimitBuilder {
-    Limit::concurrent(permits).hold(HOLD)
+fn at_once(permits: u64) -> Limit {
+    built(Limit::concurrent(permits).hold(HOLD))
 }
 
 /// One charge of a concurrency.
@@ -31,7 +32,10 @@ pub async fn at_most_so_many_permits_are_held_at_once(subject: StoreUnderTest<im
         let denial = subject.permit(&charges, id, PermitStep::Acquire).await;
         assert!(!denial.allowed());
         assert_eq!(denial.retry_after(), Duration::from_secs(1));
-        assert_eq!((denial.remaining(), denial.binding().limit().capacity()), (0, 2));
+        assert_eq!(
+            (denial.remaining(), denial.binding().limit().capacity()),
+            (Amount::ZERO, Amount::from(2))
+        );
     }
     assert!(subject.acquire(&[("bob", "limit", at_once(2), 1)], 5).await, "each key has places of its own");
 }
@@ -88,7 +92,7 @@ pub async fn a_permit_that_is_renewed_in_time_is_held_for_another_hold_time(
 
 /// A permit is taken with the tokens, or nothing is.
 pub async fn a_permit_and_tokens_are_taken_together_or_not_at_all(subject: StoreUnderTest<impl Store>) {
-    let rate = Limit::per_day(1).burst(10);
+    let rate = built(Limit::per_day(1).burst(10));
     let chain = |cost| [("ann", "p/jobs", at_once(2), cost), ("ann", "p/rate", rate, cost)];
     let left = async || {
         let stands = subject.peek_chain(&chain(0)).await;
@@ -174,8 +178,8 @@ pub async fn a_reset_frees_all_permits(subject: StoreUnderTest<impl Store>) {
 }
 
 /// An operator sees who holds what since when, and until when.
-pub async fn holders_are_told_with_the_time_at_which_they_end(subject: StoreUnderTest<impl Store>) {
-    let rate = Limit::per_day(1).burst(10);
+pub async fn holders_are_reported_with_the_time_at_which_they_end(subject: StoreUnderTest<impl Inspect>) {
+    let rate = built(Limit::per_day(1).burst(10));
     let chain = [("ann", "p/rate", rate, 1), ("ann", "p/jobs", at_once(3), 1)];
     let started = subject.now();
     assert!(subject.acquire(&chain, 1).await);
@@ -248,6 +252,6 @@ pub async fn of_many_that_ask_for_a_permit_at_once_as_many_get_one_as_may(
 }
 
 /// The id with this number.
-pub(super) fn permit_id(number: u128) -> PermitId {
+pub(crate) fn permit_id(number: u128) -> PermitId {
     PermitId::new(spile_core::Micros::from_secs(1), number, "test").expect("a sound holder")
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use spile_core::{Limit, Store};
 
 use super::StoreUnderTest;
+use super::subject::built;
 
 /// What was not used comes back.
 pub async fn a_refund_gives_back_what_was_spent(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_hour(1).burst(10);
+    let limit = built(Limit::per_hour(1).burst(10));
     assert!(subject.spend("refunds", limit, 8).await.allowed());
     subject.refund("refunds", limit, 5).await;
     assert_eq!(subject.left("refunds", limit).await, 7);
@@ -16,7 +17,7 @@ pub async fn a_refund_gives_back_what_was_spent(subject: StoreUnderTest<impl Sto
 
 /// Refunds never exceed the capacity.
 pub async fn a_refund_never_rises_above_the_capacity(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_hour(1).burst(10);
+    let limit = built(Limit::per_hour(1).burst(10));
     assert!(subject.spend("overflows", limit, 1).await.allowed());
     subject.refund("overflows", limit, 10).await;
     assert_eq!(subject.left("overflows", limit).await, 10);
@@ -26,13 +27,13 @@ pub async fn a_refund_never_rises_above_the_capacity(subject: StoreUnderTest<imp
 
 /// A refund to an unknown key creates no bucket, under whichever limit it is charged later.
 pub async fn a_refund_never_creates_a_bucket(subject: StoreUnderTest<impl Store>) {
-    subject.refund("unknown", Limit::per_hour(1).burst(5), 5).await;
-    assert_eq!(subject.left("unknown", Limit::per_hour(1).burst(10)).await, 10);
+    subject.refund("unknown", built(Limit::per_hour(1).burst(5)), 5).await;
+    assert_eq!(subject.left("unknown", built(Limit::per_hour(1).burst(10))).await, 10);
 }
 
 /// Who does not know whether a refund has arrived may ask again.
 pub async fn a_refund_with_an_id_is_given_once(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_day(1).burst(10);
+    let limit = built(Limit::per_day(1).burst(10));
     let line = |cost| [("once", "limit", limit, cost)];
     assert!(subject.spend("once", limit, 8).await.allowed());
     assert!(subject.refund_once(&line(3), "order 7").await);
@@ -47,7 +48,7 @@ pub async fn a_refund_with_an_id_is_given_once(subject: StoreUnderTest<impl Stor
 
 /// The whole chain is given back, and no part of it twice.
 pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: StoreUnderTest<impl Store>) {
-    let (user, all) = (Limit::per_day(1).burst(5), Limit::per_day(1).burst(100));
+    let (user, all) = (built(Limit::per_day(1).burst(5)), built(Limit::per_day(1).burst(100)));
     let chain = |cost| {
         [("ann", "p/user", user, cost), ("everybody", "global", all, cost), ("ann", "p/other", user, cost)]
     };
@@ -66,7 +67,7 @@ pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: S
 pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(
     subject: StoreUnderTest<impl Store>,
 ) {
-    let limit = Limit::per_day(1).burst(10);
+    let limit = built(Limit::per_day(1).burst(10));
     for key in ["ann", "bob"] {
         subject.drain(key, limit).await;
         assert!(subject.refund_once(&[(key, "limit", limit, 1)], "7").await, "{key}");
@@ -79,7 +80,7 @@ pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(
 
 /// An operator can make a bucket full again.
 pub async fn a_reset_fills_the_bucket(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_hour(1).burst(10);
+    let limit = built(Limit::per_hour(1).burst(10));
     subject.drain("starts over", limit).await;
     subject.reset("starts over", limit).await;
     assert_eq!(subject.left("starts over", limit).await, 10);
@@ -89,25 +90,25 @@ pub async fn a_reset_fills_the_bucket(subject: StoreUnderTest<impl Store>) {
 
 /// Who can use a part gets a part.
 pub async fn a_partial_spend_takes_what_is_there(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_second(1).burst(10);
+    let limit = built(Limit::per_second(1).burst(10));
     let line = |cost| [("partial", "limit", limit, cost)];
-    assert_eq!(subject.spend_up_to(&line(4)).await.tokens, 4);
-    assert_eq!(subject.spend_up_to(&line(10)).await.tokens, 6);
+    assert_eq!(subject.spend_up_to(&line(4)).await.granted, 4);
+    assert_eq!(subject.spend_up_to(&line(10)).await.granted, 6);
     let nothing = subject.spend_up_to(&line(10)).await;
-    assert_eq!(nothing.tokens, 0);
+    assert_eq!(nothing.granted, 0);
     assert!(!nothing.outcome.allowed);
     subject.wait(Duration::from_millis(2_999));
-    assert_eq!(subject.spend_up_to(&line(10)).await.tokens, 2, "whole tokens only");
+    assert_eq!(subject.spend_up_to(&line(10)).await.granted, 2, "whole tokens only");
     subject.wait(Duration::from_millis(1));
     assert_eq!(subject.left("partial", limit).await, 1, "and the rest of a token is kept");
 }
 
 /// The scarcest limit says how much.
 pub async fn a_partial_spend_of_a_chain_takes_what_every_limit_has(subject: StoreUnderTest<impl Store>) {
-    let (wide, narrow) = (Limit::per_hour(1).burst(100), Limit::per_hour(1).burst(7));
+    let (wide, narrow) = (built(Limit::per_hour(1).burst(100)), built(Limit::per_hour(1).burst(7)));
     let chain = [("parts", "p/wide", wide, 5), ("parts", "p/narrow", narrow, 5)];
-    assert_eq!(subject.spend_up_to(&chain).await.tokens, 5);
-    assert_eq!(subject.spend_up_to(&chain).await.tokens, 2);
-    assert_eq!(subject.spend_up_to(&chain).await.tokens, 0);
+    assert_eq!(subject.spend_up_to(&chain).await.granted, 5);
+    assert_eq!(subject.spend_up_to(&chain).await.granted, 2);
+    assert_eq!(subject.spend_up_to(&chain).await.granted, 0);
     assert_eq!(subject.peek_chain(&chain).await.limits()[0].remaining(), 93);
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spile_calendar::CalendarLimit;
-use spile_core::{Limit, LimitBuilder, ReservationMarker, Store};
+use spile_core::{Limit, ReservationMarker, Store, StoreExt};
 
+use super::subject::built;
 use super::{ChargeSpec, StoreUnderTest};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -16,7 +17,7 @@ fn marker(id: u128) -> ReservationMarker {
 
 /// What was reserved and not used comes back, once, however often that is said.
 pub async fn a_reservation_is_charged_at_once_and_settled_once(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_day(1).burst(10);
+    let limit = built(Limit::per_day(1).burst(10));
     let line = [("ann", "limit", limit, 8)];
     assert!(subject.reserve(&line, marker(7)).await);
     assert_eq!(subject.left("ann", limit).await, 2);
@@ -32,7 +33,7 @@ pub async fn a_reservation_is_charged_at_once_and_settled_once(subject: StoreUnd
 
 /// A caller that gives up pays nothing.
 pub async fn a_reservation_that_is_settled_at_nothing_is_given_back(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_day(1).burst(10);
+    let limit = built(Limit::per_day(1).burst(10));
     let line = [("ann", "limit", limit, 10)];
     assert!(subject.reserve(&line, marker(7)).await);
     assert_eq!(subject.settle(&line, marker(7), 0).await, Some(0));
@@ -42,7 +43,7 @@ pub async fn a_reservation_that_is_settled_at_nothing_is_given_back(subject: Sto
 
 /// What was used is charged, even if less was reserved.
 pub async fn a_reservation_that_cost_more_takes_the_bucket_into_debt(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_hour(1).burst(10).debt(5);
+    let limit = built(Limit::per_hour(1).burst(10).debt(5));
     let line = [("ann", "limit", limit, 6)];
     assert!(subject.reserve(&line, marker(7)).await);
     assert_eq!(subject.settle(&line, marker(7), 12).await, Some(0));
@@ -55,7 +56,7 @@ pub async fn a_reservation_that_cost_more_takes_the_bucket_into_debt(subject: St
 
 /// A reservation that is not settled in time stays charged.
 pub async fn an_expired_reservation_stays_charged(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per(1, Duration::from_secs(365 * 86_400)).burst(10);
+    let limit = built(Limit::per(1, Duration::from_secs(365 * 86_400)).burst(10));
     let just_before = Duration::from_micros(59_999_999);
     for (id, waits, settled) in [(7, just_before, Some(0)), (8, TTL, None)] {
         let line = [("ann", "limit", limit, 5)];
@@ -68,7 +69,7 @@ pub async fn an_expired_reservation_stays_charged(subject: StoreUnderTest<impl S
 
 /// Each limit of a chain is settled by what was reserved of it, and each key by itself.
 pub async fn a_reservation_of_a_chain_is_settled_in_each_limit(subject: StoreUnderTest<impl Store>) {
-    let (wide, narrow) = (Limit::per_day(1).burst(100), Limit::per_day(1).burst(20));
+    let (wide, narrow) = (built(Limit::per_day(1).burst(100)), built(Limit::per_day(1).burst(20)));
     let own: [ChargeSpec<'_>; 2] = [("ann", "p/wide", wide, 10), ("ann", "p/narrow", narrow, 4)];
     let shared: [ChargeSpec<'_>; 1] = [("everybody", "all", wide, 7)];
     let chain = [own[0], own[1], shared[0]];
@@ -88,7 +89,7 @@ pub async fn a_reservation_of_a_chain_is_settled_in_each_limit(subject: StoreUnd
 pub async fn a_reservation_of_an_earlier_window_gives_nothing_back_to_this_one(
     subject: StoreUnderTest<impl Store>,
 ) {
-    let limit = LimitBuilder::from(Limit::quota(10).per_minute());
+    let limit = built(Limit::quota(10).per_minute());
     let line = |cost| [("ann", "limit", limit, cost)];
     let long = ReservationMarker::new(7, Duration::from_secs(600)).expect("ten minutes are within bounds");
     assert!(subject.reserve(&line(8), long).await);
@@ -106,7 +107,7 @@ pub async fn a_reservation_of_an_earlier_window_gives_nothing_back_to_this_one(
 
 /// A caller that never settles cannot fill the store.
 pub async fn open_reservations_of_a_key_are_bounded(subject: StoreUnderTest<impl Store>) {
-    let limit = Limit::per_second(1_000_000).burst(1_000_000);
+    let limit = built(Limit::per_second(1_000_000).burst(1_000_000));
     let line = [("ann", "limit", limit, 1)];
     let most = u128::from(ReservationMarker::MOST_OPEN);
     let ids: Vec<u128> = (0..most).collect();
@@ -127,7 +128,7 @@ pub async fn open_reservations_of_a_key_are_bounded(subject: StoreUnderTest<impl
 pub async fn of_many_that_settle_a_reservation_at_once_one_does(
     subject: StoreUnderTest<impl Store + 'static>,
 ) {
-    let limit = Limit::per_day(1).burst(100);
+    let limit = built(Limit::per_day(1).burst(100));
     let line = [("ann", "limit", limit, 50)];
     for id in 0..20 {
         assert!(subject.reserve(&line, marker(id)).await);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Clock, Cost, Decision, DecisionSource, FakeClock, Key, Limit, LimitBuilder, LimitName,
-    Micros, NamedLimit, PartialOutcome, PermitStep, RefundId, ReservationMarker, Store,
+    Amount, Charge, Charges, Clock, Cost, Decision, DecisionSource, FakeClock, Inspect, Key, Limit,
+    LimitName, Micros, NamedLimit, PartialOutcome, PermitStep, RefundId, ReservationMarker, Store, StoreExt,
 };
 
 use super::permits::permit_id;
 
-/// A store and the clock that it tells the time by.
+/// A store and its clock.
 #[derive(Debug)]
 pub struct StoreUnderTest<S> {
     /// The store under test.
@@ -20,7 +20,7 @@ pub struct StoreUnderTest<S> {
 }
 
 /// One charge of a test: key, name of the limit, limit, cost.
-pub type ChargeSpec<'a> = (&'a str, &'a str, LimitBuilder, u64);
+pub type ChargeSpec<'a> = (&'a str, &'a str, Limit, u64);
 
 impl<S: Store> StoreUnderTest<S> {
     /// A store that was made with this clock.
@@ -29,7 +29,7 @@ impl<S: Store> StoreUnderTest<S> {
     }
 
     /// Spends one charge.
-    pub async fn spend(&self, key: &str, limit: LimitBuilder, cost: u64) -> Decision {
+    pub async fn spend(&self, key: &str, limit: Limit, cost: u64) -> Decision {
         self.spend_chain(&[(key, "limit", limit, cost)]).await
     }
 
@@ -41,7 +41,7 @@ impl<S: Store> StoreUnderTest<S> {
     }
 
     /// Looks at one charge.
-    pub async fn peek(&self, key: &str, limit: LimitBuilder, cost: u64) -> Decision {
+    pub async fn peek(&self, key: &str, limit: Limit, cost: u64) -> Decision {
         self.peek_chain(&[(key, "limit", limit, cost)]).await
     }
 
@@ -58,9 +58,9 @@ impl<S: Store> StoreUnderTest<S> {
     }
 
     /// Charges what has been used, and returns how much of it no debt covers.
-    pub async fn charge<'a>(&self, lines: &[ChargeSpec<'a>]) -> u64 {
+    pub async fn charge<'a>(&self, lines: &[ChargeSpec<'a>]) -> Amount {
         let late = |&(key, name, limit, cost): &ChargeSpec<'a>| {
-            let nothing = charge(key, name, limit.build().expect("the limit is within bounds"), 0);
+            let nothing = charge(key, name, limit, 0);
             Charge::late(
                 nothing.key(),
                 nothing.limit().clone(),
@@ -71,13 +71,13 @@ impl<S: Store> StoreUnderTest<S> {
         self.store.charge(&charges).await.expect("the store answers").uncovered
     }
 
-    /// Whole tokens that a key owes.
-    pub async fn owed(&self, key: &str, limit: LimitBuilder) -> u64 {
-        self.peek(key, limit, 0).await.binding().owed()
+    /// The tokens that a key owes, rounded up.
+    pub async fn owed(&self, key: &str, limit: Limit) -> u64 {
+        self.peek(key, limit, 0).await.binding().owed().rounded_up()
     }
 
     /// Gives one charge back.
-    pub async fn refund(&self, key: &str, limit: LimitBuilder, cost: u64) {
+    pub async fn refund(&self, key: &str, limit: Limit, cost: u64) {
         self.store.refund(&charges(&[(key, "limit", limit, cost)])).await.expect("the store answers");
     }
 
@@ -93,7 +93,7 @@ impl<S: Store> StoreUnderTest<S> {
         outcome.allowed
     }
 
-    /// Settles the charges of one key. Returns how much of them no debt covers, or `None` if that was not the first time.
+    /// Settles the charges of one key. Returns the tokens that no debt covers, rounded up, or `None` if that was not the first time.
     pub async fn settle(
         &self,
         lines: &[ChargeSpec<'_>],
@@ -102,7 +102,7 @@ impl<S: Store> StoreUnderTest<S> {
     ) -> Option<u64> {
         let actual = Cost::new(actual).expect("the cost is within bounds");
         let settled = self.store.settle(&charges(lines), marker, actual).await.expect("the store answers");
-        settled.settled.then_some(settled.uncovered)
+        settled.settled.then_some(settled.uncovered.rounded_up())
     }
 
     /// One step of the permit with this number.
@@ -132,35 +132,23 @@ impl<S: Store> StoreUnderTest<S> {
         self.permit(&charges(lines), number, PermitStep::Release).await.allowed()
     }
 
-    /// The numbers of the permits that are held, and when they end, for each charge.
-    pub async fn holders(&self, lines: &[ChargeSpec<'_>]) -> Vec<Vec<(u128, Micros)>> {
-        let holders = self.store.holders(&charges(lines)).await.expect("the store answers");
-        let number = |id: &spile_core::PermitId| {
-            (0..1_000).find(|number| permit_id(*number) == *id).expect("a permit of this test")
-        };
-        let told = |held: Vec<spile_core::HeldPermit>| {
-            held.iter().map(|permit| (number(&permit.id), permit.until)).collect()
-        };
-        holders.into_iter().map(told).collect()
-    }
-
     /// The time by the store's clock.
     pub fn now(&self) -> Micros {
         self.clock.now()
     }
 
     /// Forgets one bucket.
-    pub async fn reset(&self, key: &str, limit: LimitBuilder) {
+    pub async fn reset(&self, key: &str, limit: Limit) {
         self.store.reset(&charges(&[(key, "limit", limit, 0)])).await.expect("the store answers");
     }
 
     /// Whole tokens that a key has left.
-    pub async fn left(&self, key: &str, limit: LimitBuilder) -> u64 {
-        self.peek(key, limit, 0).await.remaining()
+    pub async fn left(&self, key: &str, limit: Limit) -> u64 {
+        self.peek(key, limit, 0).await.remaining().whole_tokens()
     }
 
     /// Spends all that a key has.
-    pub async fn drain(&self, key: &str, limit: LimitBuilder) {
+    pub async fn drain(&self, key: &str, limit: Limit) {
         let left = self.left(key, limit).await;
         assert!(left == 0 || self.spend(key, limit, left).await.allowed(), "what is there can be spent");
     }
@@ -171,12 +159,28 @@ impl<S: Store> StoreUnderTest<S> {
     }
 }
 
+impl<S: Inspect> StoreUnderTest<S> {
+    /// The numbers of the permits that are held and when they end, per charge.
+    pub async fn holders(&self, lines: &[ChargeSpec<'_>]) -> Vec<Vec<(u128, Micros)>> {
+        let holders = self.store.holders(&charges(lines)).await.expect("the store answers");
+        let number = |id: &spile_core::PermitId| {
+            (0..1_000).find(|number| permit_id(*number) == *id).expect("a permit of this test")
+        };
+        let told = |held: Vec<spile_core::HeldPermit>| {
+            held.iter().map(|permit| (number(&permit.id), permit.until)).collect()
+        };
+        holders.into_iter().map(told).collect()
+    }
+}
+
+/// The limit, which is within bounds.
+pub fn built<E: std::fmt::Debug>(limit: impl TryInto<Limit, Error = E>) -> Limit {
+    limit.try_into().expect("the limit is within bounds")
+}
+
 /// The charges that these lines stand for.
 pub fn charges<'a>(lines: &[ChargeSpec<'a>]) -> Charges<'a> {
-    let charge = |&(key, name, limit, cost): &ChargeSpec<'a>| {
-        let limit = limit.build().expect("the limit is within bounds");
-        charge(key, name, limit, cost)
-    };
+    let charge = |&(key, name, limit, cost): &ChargeSpec<'a>| charge(key, name, limit, cost);
     Charges::new(lines.iter().map(charge)).expect("the chain is sound")
 }
 

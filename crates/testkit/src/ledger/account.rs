@@ -1,13 +1,13 @@
 //! What one bucket gave, and what it could have given.
 
-use spile_core::{Limit, Micros};
+use spile_core::{Amount, Limit, Micros, Rate};
 
 /// Everything that the store admitted from one bucket.
 #[derive(Clone, Debug)]
 pub struct Account {
     limit: Limit,
     /// The store's time, and the tokens that it let go then.
-    admitted: Vec<(Micros, u32)>,
+    admitted: Vec<(Micros, Amount)>,
 }
 
 impl Account {
@@ -16,14 +16,14 @@ impl Account {
         Self { limit, admitted: Vec::new() }
     }
 
-    /// Records `tokens`. Zero records that a request was denied at that time.
-    pub fn admitted(&mut self, tokens: u32, at: Micros) {
-        self.admitted.push((at, tokens));
+    /// Records an amount. Zero records that a request was denied at that time.
+    pub fn admitted(&mut self, amount: Amount, at: Micros) {
+        self.admitted.push((at, amount));
     }
 
-    /// Tokens given in all.
-    pub fn tokens_admitted(&self) -> u64 {
-        self.admitted.iter().map(|&(_, tokens)| u64::from(tokens)).sum()
+    /// The tokens given in all.
+    pub fn tokens_admitted(&self) -> f64 {
+        self.admitted.iter().map(|&(_, amount)| amount).sum::<Amount>().as_f64()
     }
 
     /// The most tokens by which any period gave more than the capacity and the refill of that period.
@@ -32,11 +32,11 @@ impl Account {
     pub fn overdrawn(&self) -> f64 {
         let mut entries = self.admitted.clone();
         entries.sort_by_key(|&(at, _)| at);
-        let capacity = f64::from(self.limit.capacity());
+        let capacity = self.limit.capacity().as_f64();
         let (mut level, mut deepest, mut last) = (capacity, 0.0, None);
-        for (at, tokens) in entries {
+        for (at, amount) in entries {
             let elapsed_us = last.map_or(0, |last| at.since_us(last));
-            level = (level + self.refilled(elapsed_us)).min(capacity) - f64::from(tokens);
+            level = (level + self.refilled(elapsed_us)).min(capacity) - amount.as_f64();
             deepest = f64::min(deepest, level);
             last = Some(at);
         }
@@ -46,23 +46,23 @@ impl Account {
 
     /// How many tokens more than the capacity and the refill were given between the first and the last question.
     pub fn overdrawn_in_all(&self) -> f64 {
-        (self.tokens_admitted() as f64 - self.entitlement()).max(0.0)
+        (self.tokens_admitted() - self.entitlement()).max(0.0)
     }
 
     /// What could have been given between the first and the last question.
     fn entitlement(&self) -> f64 {
         let times = || self.admitted.iter().map(|&(at, _)| at);
         let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
-        f64::from(self.limit.capacity()) + self.refilled(last.since_us(first))
+        self.limit.capacity().as_f64() + self.refilled(last.since_us(first))
     }
 
     /// The share of what could have been given between the first and the last question that was given.
     pub fn entitlement_used(&self) -> f64 {
-        if self.admitted.is_empty() { 1.0 } else { self.tokens_admitted() as f64 / self.entitlement() }
+        if self.admitted.is_empty() { 1.0 } else { self.tokens_admitted() / self.entitlement() }
     }
 
     /// Tokens that come back in so long.
     pub fn refilled(&self, elapsed_us: u64) -> f64 {
-        elapsed_us as f64 * self.limit.rate() / 1e6
+        elapsed_us as f64 * self.limit.rate().map_or(0.0, Rate::per_second) / 1e6
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Charge, Decision, DecisionSource, FailurePolicy, Micros, Reason};
+use spile_core::{Amount, Charge, Decision, DecisionSource, FailurePolicy, Micros, Reason};
 
 pub use account::Account;
 pub use recorded::Recorded;
@@ -61,20 +61,20 @@ impl Ledger {
             let bucket = (key.to_owned(), status.name().to_string());
             let account = accounts.entry(bucket).or_insert_with(|| Account::new(*status.limit()));
             // The decision may have been made at any time since its caller asked.
-            account.admitted(0, given_at - latency);
-            account.admitted(if allowed { status.cost().get() } else { 0 }, at);
+            account.admitted(Amount::ZERO, given_at - latency);
+            account.admitted(if allowed { status.cost().amount() } else { Amount::ZERO }, at);
         }
     }
 
     /// Writes down what the store admitted at its own time `at`. Limits with a lease are judged by what callers got.
-    pub fn admitted(&self, charge: &Charge<'_>, tokens: u32, at: Micros) {
+    pub fn admitted(&self, charge: &Charge<'_>, amount: Amount, at: Micros) {
         if charge.limit().limit().lease().is_some() {
             return;
         }
         let bucket = (charge.key().as_str().to_owned(), charge.limit().name().to_string());
         let mut book = self.0.lock();
         let account = book.accounts.entry(bucket).or_insert_with(|| Account::new(*charge.limit().limit()));
-        account.admitted(tokens, at);
+        account.admitted(amount, at);
     }
 
     /// How many decisions were given.
@@ -118,7 +118,7 @@ impl Ledger {
     }
 
     /// Tokens that the store admitted in all.
-    pub fn tokens_admitted(&self) -> u64 {
+    pub fn tokens_admitted(&self) -> f64 {
         self.0.lock().accounts.values().map(Account::tokens_admitted).sum()
     }
 

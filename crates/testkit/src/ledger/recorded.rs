@@ -1,8 +1,8 @@
 //! A store whose answers are written down.
 
 use spile_core::{
-    ChargeOutcome, Charges, Cost, HeldPermit, Outcome, PartialOutcome, PermitId, PermitStep, RefundId,
-    RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
+    Answer, Charges, Cost, HeldPermit, Inspect, Kept, Key, NamedLimit, Operation, Reply, Spent, Store,
+    StoreError, StoreExt, Verdict,
 };
 
 use super::Ledger;
@@ -29,66 +29,44 @@ impl<S> Recorded<S> {
 }
 
 impl<S: Store> Store for Recorded<S> {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        let outcome = self.store.spend(charges).await?;
-        for charge in charges.iter() {
-            let tokens = if outcome.allowed { charge.cost().get() } else { 0 };
-            self.ledger.admitted(charge, tokens, outcome.at);
-        }
-        Ok(outcome)
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        Answer::Later(async move {
+            let reply = self.store.ask(operation, charges).await?;
+            for charge in charges.iter() {
+                let is_done = reply.verdict == Verdict::Done;
+                match operation {
+                    Operation::Spend => {
+                        let spent = if is_done { charge.cost() } else { Cost::ZERO };
+                        self.ledger.admitted(charge, spent.amount(), reply.at);
+                    }
+                    Operation::SpendUpTo => self.ledger.admitted(charge, reply.amount, reply.at),
+                    _ => {}
+                }
+            }
+            Ok(reply)
+        })
     }
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        let grant = self.store.spend_up_to(charges).await?;
-        for charge in charges.iter() {
-            self.ledger.admitted(charge, grant.tokens, grant.outcome.at);
-        }
-        Ok(grant)
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
     }
 
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.store.peek(charges).await
+    /// Not forwarded: each answer is recorded.
+    fn spend_one(&self, _: Key<'_>, _: &NamedLimit, _: Cost) -> Option<Spent> {
+        None
     }
+}
 
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        self.store.charge(charges).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.store.refund(charges).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.store.refund_once(charges, id).await
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        self.store.settle(charges, marker, actual).await
-    }
-
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        self.store.permit(charges, id, step).await
-    }
-
+impl<S: Inspect> Inspect for Recorded<S> {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
         self.store.holders(charges).await
     }
 
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.store.reset(charges).await
+    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
+        self.store.kept(charges).await
     }
 }

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server's reply.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Reply {
+pub enum RedisReply {
     /// The key or field does not exist.
     Nil,
     /// A whole number.
@@ -20,10 +20,10 @@ pub enum Reply {
     /// A status, a string or an error within a list. Bytes that are not UTF-8 are replaced.
     Text(String),
     /// Several replies.
-    List(Vec<Reply>),
+    List(Vec<RedisReply>),
 }
 
-impl Reply {
+impl RedisReply {
     /// The text of a text reply; empty for any other.
     pub fn text(&self) -> &str {
         if let Self::Text(text) = self { text } else { "" }
@@ -42,12 +42,12 @@ impl Reply {
     }
 
     /// The members of a list; empty for any other reply.
-    pub fn list(&self) -> &[Reply] {
+    pub fn list(&self) -> &[RedisReply] {
         if let Self::List(members) = self { members } else { &[] }
     }
 }
 
-impl From<Value> for Reply {
+impl From<Value> for RedisReply {
     fn from(value: Value) -> Self {
         match value {
             Value::Nil => Self::Nil,
@@ -88,7 +88,7 @@ impl RedisClient {
     }
 
     /// The server's reply to a command, or why there is none.
-    pub fn command(&mut self, words: &[&str]) -> Result<Reply, ReplyError> {
+    pub fn command(&mut self, words: &[&str]) -> Result<RedisReply, ReplyError> {
         let mut command = Vec::new();
         write::command(&mut command, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
         self.stream.write_all(&command)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sentinel::{SYNC_AT_ONCE, in_step, reaches_a_replica, role};
-use super::{RedisServer, Reply};
+use super::{RedisReply, RedisServer};
 use crate::wait;
 
 /// Masters, unless a test asks for more.
@@ -248,7 +248,7 @@ fn migrate_keys(source: &RedisServer, target: &RedisServer, slot: &str) {
         if reply.list().is_empty() {
             return;
         }
-        let keys = reply.list().iter().map(Reply::text);
+        let keys = reply.list().iter().map(RedisReply::text);
         let words: Vec<_> =
             ["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "KEYS"].into_iter().chain(keys).collect();
         source.command(&words);
@@ -258,7 +258,7 @@ fn migrate_keys(source: &RedisServer, target: &RedisServer, slot: &str) {
 /// The port of the master that `seer` sends callers of a slot to.
 fn served_by(seer: &RedisServer, slot: u16) -> Option<u16> {
     let reply = seer.asked_if_awake(&["CLUSTER", "SLOTS"])?;
-    let holds = |range: &&Reply| {
+    let holds = |range: &&RedisReply| {
         let [first, last, ..] = range.list() else { return false };
         (first.int()..=last.int()).contains(&i64::from(slot))
     };

@@ -14,7 +14,7 @@ mod sentinel;
 mod server;
 
 pub use certificates::Certificates;
-pub use client::{RedisClient, Reply, ReplyError};
+pub use client::{RedisClient, RedisReply, ReplyError};
 pub use cluster::{RedisCluster, Takeover};
 pub use flavour::Flavour;
 pub use ports::free as free_port;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{RedisServer, RedisServerBuilder, Reply, ReplyError};
+use super::{RedisReply, RedisServer, RedisServerBuilder, ReplyError};
 use crate::wait;
 
 /// How many sentinels must agree that the master is gone.
@@ -208,7 +208,7 @@ fn knows_all(sentinel: &RedisServer) -> bool {
 /// What the server takes itself for; empty where it does not answer.
 pub(super) fn role(server: &RedisServer) -> String {
     let reply = server.asked_if_awake(&["ROLE"]);
-    reply.and_then(|reply| reply.list().first().map(Reply::text).map(str::to_owned)).unwrap_or_default()
+    reply.and_then(|reply| reply.list().first().map(RedisReply::text).map(str::to_owned)).unwrap_or_default()
 }
 
 pub(super) fn in_step(replica: &RedisServer) -> bool {

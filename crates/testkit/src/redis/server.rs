@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::client::{RedisClient, Reply, ReplyError};
+use super::client::{RedisClient, RedisReply, ReplyError};
 use super::process::{Process, log_tail};
 use super::{Certificates, Flavour, config, ports};
 use crate::wait;
@@ -215,12 +215,12 @@ impl RedisServer {
     ///
     /// # Panics
     /// Where it refuses or does not answer.
-    pub fn command(&self, words: &[&str]) -> Reply {
+    pub fn command(&self, words: &[&str]) -> RedisReply {
         self.try_command(words).unwrap_or_else(|why| panic!("{} failed: {why}", words[0]))
     }
 
     /// What the server answers to a command, or why it does not.
-    pub fn try_command(&self, words: &[&str]) -> Result<Reply, ReplyError> {
+    pub fn try_command(&self, words: &[&str]) -> Result<RedisReply, ReplyError> {
         self.connect()?.command(words)
     }
 
@@ -250,7 +250,7 @@ impl RedisServer {
 
     /// Whether it answers a ping now.
     pub fn answers(&self) -> bool {
-        matches!(self.try_command(&["PING"]), Ok(Reply::Text(pong)) if pong == "PONG")
+        matches!(self.try_command(&["PING"]), Ok(RedisReply::Text(pong)) if pong == "PONG")
     }
 
     /// Whether it runs and is not frozen, so that a command would be answered or refused but not hang.
@@ -259,7 +259,7 @@ impl RedisServer {
     }
 
     /// The reply to a command. `None` if the server is dead or frozen, or refuses it.
-    pub(super) fn asked_if_awake(&self, words: &[&str]) -> Option<Reply> {
+    pub(super) fn asked_if_awake(&self, words: &[&str]) -> Option<RedisReply> {
         if self.process.is_frozen() { None } else { self.try_command(words).ok() }
     }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    ChargeOutcome, Charges, Cost, FakeClock, HeldPermit, Outcome, PartialOutcome, PermitId, PermitStep,
-    RefundId, RefundOutcome, ReservationMarker, SettleOutcome, Store, StoreError,
+    Answer, Charges, FakeClock, HeldPermit, Inspect, Kept, Operation, Reply, Store, StoreError, StoreExt,
 };
 
 use super::ModelStore;
@@ -51,7 +50,7 @@ impl<S> FaultyStore<S> {
         self.calls.load(Ordering::Relaxed)
     }
 
-    async fn call<T, F>(&self, ask: impl FnOnce() -> F + Send) -> Result<T, StoreError>
+    async fn meet<T, F>(&self, ask: impl FnOnce() -> F + Send) -> Result<T, StoreError>
     where
         T: Send,
         F: Future<Output = Result<T, StoreError>> + Send,
@@ -96,57 +95,25 @@ impl<S: fmt::Debug> fmt::Debug for FaultyStore<S> {
 }
 
 impl<S: Store> Store for FaultyStore<S> {
-    async fn spend(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.call(|| self.store.spend(charges)).await
+    fn call<'a>(
+        &'a self,
+        operation: Operation<'a>,
+        charges: &'a Charges<'a>,
+    ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
+        Answer::Later(self.meet(move || self.store.ask(operation, charges)))
     }
 
-    async fn peek(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.call(|| self.store.peek(charges)).await
+    fn is_shared(&self) -> bool {
+        true
     }
+}
 
-    async fn spend_up_to(&self, charges: &Charges<'_>) -> Result<PartialOutcome, StoreError> {
-        self.call(|| self.store.spend_up_to(charges)).await
-    }
-
-    async fn charge(&self, charges: &Charges<'_>) -> Result<ChargeOutcome, StoreError> {
-        self.call(|| self.store.charge(charges)).await
-    }
-
-    async fn refund(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
-        self.call(|| self.store.refund(charges)).await
-    }
-
-    async fn refund_once(
-        &self,
-        charges: &Charges<'_>,
-        id: RefundId<'_>,
-    ) -> Result<RefundOutcome, StoreError> {
-        self.call(|| self.store.refund_once(charges, id)).await
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        self.call(|| self.store.settle(charges, marker, actual)).await
-    }
-
-    async fn permit(
-        &self,
-        charges: &Charges<'_>,
-        id: &PermitId,
-        step: PermitStep,
-    ) -> Result<Outcome, StoreError> {
-        self.call(|| self.store.permit(charges, id, step)).await
-    }
-
+impl<S: Inspect> Inspect for FaultyStore<S> {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        self.call(|| self.store.holders(charges)).await
+        self.meet(|| self.store.holders(charges)).await
     }
 
-    async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        self.call(|| self.store.reset(charges)).await
+    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
+        self.meet(|| self.store.kept(charges)).await
     }
 }

@@ -7,7 +7,7 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderName};
 use spile_core::Cost;
 
-use super::parse_tokens;
+use super::{parse_amount, parse_count};
 
 /// What a request is charged before its answer says what it cost.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -43,18 +43,17 @@ impl Estimate {
     /// The tokens that a request with this header is expected to cost: one at least, and no more than any limit holds.
     /// `None` if the header does not tell.
     pub fn of(&self, headers: &HeaderMap) -> Option<Cost> {
+        // A field with two values is not read: a client must not choose which one counts.
+        let value = |name: &HeaderName| spile_policy::single_value(headers, name);
         let tokens = match self {
             Self::Tokens(cost) => return Some(*cost),
-            Self::Header(name) => number(headers, name)?,
-            Self::BodyBytes(bytes) => number(headers, &CONTENT_LENGTH)?.div_ceil(u64::from(*bytes).max(1)),
+            Self::Header(name) => parse_amount(value(name)?)?,
+            Self::BodyBytes(bytes) => {
+                parse_count(value(&CONTENT_LENGTH)?)?.div_ceil(u64::from(*bytes).max(1)).into()
+            }
         };
-        Some(Cost::new(tokens).unwrap_or(Cost::MAX).max(Cost::ONE))
+        Some(Cost::saturating(tokens).max(Cost::ONE))
     }
-}
-
-/// The number in a header field. `None` if the field has two values: a client must not choose which one is read.
-fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
-    parse_tokens(spile_policy::single_value(headers, name)?)
 }
 
 impl FromStr for Estimate {
@@ -66,12 +65,15 @@ impl FromStr for Estimate {
             return name.parse().map(Self::Header).map_err(|_| EstimateError::Header(name.to_owned()));
         }
         let (digits, is_body) = text.strip_prefix("body/").map_or((text, false), |bytes| (bytes, true));
-        let number = parse_tokens(digits).ok_or_else(|| EstimateError::Unknown(text.to_owned()))?;
+        let unknown = || EstimateError::Unknown(text.to_owned());
         if is_body {
-            let bytes = u32::try_from(number).ok().filter(|bytes| (1..=Self::MAX_BYTES).contains(bytes));
+            let bytes = u32::try_from(parse_count(digits).ok_or_else(unknown)?)
+                .ok()
+                .filter(|bytes| (1..=Self::MAX_BYTES).contains(bytes));
             return bytes.map(Self::BodyBytes).ok_or_else(out_of_bounds);
         }
-        let cost = Cost::new(number).ok().filter(|cost| *cost > Cost::ZERO);
+        let cost =
+            Cost::new(parse_amount(digits).ok_or_else(unknown)?).ok().filter(|cost| *cost > Cost::ZERO);
         cost.map(Self::Tokens).ok_or_else(out_of_bounds)
     }
 }
@@ -79,7 +81,7 @@ impl FromStr for Estimate {
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tokens(cost) => cost.get().fmt(f),
+            Self::Tokens(cost) => cost.amount().fmt(f),
             Self::Header(name) => write!(f, "header:{name}"),
             Self::BodyBytes(bytes) => write!(f, "body/{bytes}"),
         }
@@ -92,12 +94,12 @@ mod tests {
 
     use super::*;
 
-    fn of(estimate: &str, fields: &[(&'static str, &'static str)]) -> Option<u32> {
+    fn of(estimate: &str, fields: &[(&'static str, &'static str)]) -> Option<u64> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        estimate.parse::<Estimate>().unwrap().of(&headers).map(Cost::get)
+        estimate.parse::<Estimate>().unwrap().of(&headers).map(|cost| cost.amount().whole_tokens())
     }
 
     #[test]
@@ -110,7 +112,7 @@ mod tests {
     #[test]
     fn what_a_client_says_is_bounded_and_ignored_if_it_says_two_things() {
         let says = |value| of("header:x-tokens", &[("x-tokens", value)]);
-        assert_eq!((says("0"), says("99999999999999999999")), (Some(1), Some(Cost::MAX.get())));
+        assert_eq!((says("0"), says("99999999999999999999")), (Some(1), Some(1_000_000_000)));
         assert_eq!((says("many"), says("-5"), of("header:x-tokens", &[])), (None, None, None));
         assert_eq!(of("header:x-tokens", &[("x-tokens", "70"), ("x-tokens", "1")]), None);
         assert_eq!((of("body/4", &[]), of("body/4", &[("content-length", "0")])), (None, Some(1)));

@@ -88,13 +88,14 @@ impl EventReader {
 mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
+    use spile_core::Amount;
     use spile_testkit::fuzz::{fuzz, pieces};
 
     use super::*;
 
     const POINTER: &str = "/usage/total_tokens";
 
-    fn found<'t>(pieces: impl IntoIterator<Item = &'t [u8]>) -> Option<u64> {
+    fn found<'t>(pieces: impl IntoIterator<Item = &'t [u8]>) -> Option<Amount> {
         let mut scanner = JsonScanner::new([(0, POINTER.parse().unwrap())]);
         let mut events = EventReader::default();
         pieces.into_iter().for_each(|piece| events.push(piece, &mut scanner));
@@ -102,14 +103,14 @@ mod tests {
     }
 
     /// The same by reading the whole text line by line.
-    fn expected(text: &str) -> Option<u64> {
+    fn expected(text: &str) -> Option<Amount> {
         let lines = text.replace("\r\n", "\n").replace('\r', "\n");
         let mut last = None;
         for event in lines.split("\n\n") {
             let data: Vec<&str> = event.lines().filter_map(|line| line.strip_prefix("data:")).collect();
             let data: Vec<&str> = data.iter().map(|data| data.strip_prefix(' ').unwrap_or(data)).collect();
             let value: Value = serde_json::from_str(&data.join("\n")).unwrap_or_default();
-            last = value.pointer(POINTER).and_then(Value::as_u64).or(last);
+            last = value.pointer(POINTER).and_then(Value::as_u64).map(Amount::from).or(last);
         }
         last
     }
@@ -127,6 +128,7 @@ mod tests {
             ("data: \"\n\ndata: {\"usage\":{\"total_tokens\":5}}\n\n", Some(5)),
             ("", None),
         ] {
+            let tokens = tokens.map(Amount::from_tokens);
             assert_eq!(found([text.as_bytes()]), tokens, "{text}");
             assert_eq!(found(text.as_bytes().chunks(1)), tokens, "byte by byte: {text}");
         }

@@ -5,16 +5,21 @@
 //! text that is held.
 
 use memchr::memchr2;
+use spile_core::Amount;
 
+use super::parse_amount;
 use super::pointer::JsonPointer;
 
 /// The numbers that are looked for, at most.
 pub(super) const NUMBERS: usize = 4;
 
 /// The numbers that were found: those of the last document that has them.
-pub(super) type Numbers = [Option<u64>; NUMBERS];
+pub(super) type Numbers = [Option<Amount>; NUMBERS];
 
-/// Looks for whole numbers in one document after the other. What is not valid JSON is skipped as far as it can be.
+/// The longest number that is read. One byte more than an amount has.
+const LONGEST_NUMBER: usize = 65;
+
+/// Looks for amounts in one document after the other. What is not valid JSON is skipped as far as it can be.
 #[derive(Debug)]
 pub(super) struct JsonScanner {
     targets: Vec<Target>,
@@ -28,6 +33,8 @@ pub(super) struct JsonScanner {
     /// The name of a member as it is written, up to `longest_name`.
     name: Vec<u8>,
     longest_name: usize,
+    /// The number at a target as it is written, up to [`LONGEST_NUMBER`].
+    number: Vec<u8>,
 }
 
 /// One place where a number may be.
@@ -38,7 +45,7 @@ struct Target {
     number: usize,
     /// How many steps of the pointer lead to where the scanner is.
     matched: usize,
-    found: Option<u64>,
+    found: Option<Amount>,
 }
 
 #[derive(Debug)]
@@ -62,8 +69,8 @@ enum Token {
     Text {
         escaped: bool,
     },
-    /// A value at a target. `None` if it is not a whole number.
-    Number(Option<u64>),
+    /// A value at a target.
+    Number,
 }
 
 impl JsonScanner {
@@ -83,6 +90,7 @@ impl JsonScanner {
             token: Token::Between,
             name: Vec::new(),
             longest_name,
+            number: Vec::new(),
         }
     }
 
@@ -96,7 +104,7 @@ impl JsonScanner {
                 }
                 Token::Name { escaped } => self.read_name(bytes, escaped),
                 Token::Text { escaped } => self.skip_text(bytes, escaped),
-                Token::Number(value) => self.read_number(bytes, value),
+                Token::Number => self.read_number(bytes),
             };
         }
     }
@@ -146,7 +154,9 @@ impl JsonScanner {
             _ => {
                 self.begin_value();
                 if self.is_at_target() {
-                    self.token = Token::Number(digit(byte));
+                    self.token = Token::Number;
+                    self.number.clear();
+                    self.number.push(byte);
                 }
             }
         }
@@ -223,17 +233,15 @@ impl JsonScanner {
         rest
     }
 
-    fn read_number<'b>(&mut self, bytes: &'b [u8], mut value: Option<u64>) -> &'b [u8] {
+    fn read_number<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\n' | b'\r');
         let end = bytes.iter().position(ends).unwrap_or(bytes.len());
         let (digits, rest) = bytes.split_at(end);
-        for byte in digits {
-            let next = |value: u64, digit| value.saturating_mul(10).saturating_add(digit);
-            value = value.zip(digit(*byte)).map(|(value, digit)| next(value, digit));
-        }
-        self.token = Token::Number(value);
+        let room = LONGEST_NUMBER.saturating_sub(self.number.len());
+        self.number.extend_from_slice(&digits[..digits.len().min(room)]);
         if !rest.is_empty() {
             self.token = Token::Between;
+            let value = str::from_utf8(&self.number).ok().and_then(parse_amount);
             let depth = self.open.len();
             self.targets
                 .iter_mut()
@@ -289,10 +297,6 @@ fn text_piece(bytes: &[u8], escaped: bool) -> (&[u8], &[u8], TextEnd) {
         Some(at) if bytes[at] == b'"' => (&bytes[..at], &bytes[at + 1..], TextEnd::Closed),
         Some(at) => (&bytes[..=at], &bytes[at + 1..], TextEnd::Open { escaped: true }),
     }
-}
-
-fn digit(byte: u8) -> Option<u64> {
-    byte.is_ascii_digit().then(|| u64::from(byte - b'0'))
 }
 
 /// The text without its escapes. `None` if an escape is not one.
@@ -354,55 +358,55 @@ mod tests {
     }
 
     /// What is found at a pointer in a text that comes in these pieces.
-    fn found<'t>(pointer: &str, pieces: impl IntoIterator<Item = &'t [u8]>) -> Option<u64> {
+    fn found<'t>(pointer: &str, pieces: impl IntoIterator<Item = &'t [u8]>) -> Option<Amount> {
         let mut scanner = scanner(pointer);
         pieces.into_iter().for_each(|piece| scanner.push(piece));
         scanner.found()[0]
     }
 
     /// The same by a parser that has the whole text.
-    fn expected(pointer: &str, text: &[u8]) -> Result<Option<u64>, serde_json::Error> {
+    fn expected(pointer: &str, text: &[u8]) -> Result<Option<Amount>, serde_json::Error> {
         let value: Value = serde_json::from_slice(text)?;
-        Ok(value.pointer(pointer).and_then(|value| {
-            let beyond = value.as_f64().filter(|number| *number >= 18_446_744_073_709_551_616.0);
-            value.as_u64().or(beyond.map(|_| u64::MAX))
-        }))
+        Ok(value.pointer(pointer).and_then(|value| parse_amount(&value.as_number()?.to_string())))
     }
 
     #[test]
     fn a_number_is_found_wherever_it_is_and_whatever_is_around_it() {
         for (text, tokens) in [
-            (r#"{"usage":{"total_tokens":7}}"#, Some(7)),
+            (r#"{"usage":{"total_tokens":7}}"#, Some("7")),
             (
                 r#" { "id" : "\"}{\\" , "usage" : { "x" : [ 1 , {} ] , "total_tokens" : 7 } , "z":[[]]} "#,
-                Some(7),
+                Some("7"),
             ),
             (r#"{"usage":{"total_tokens":7},"usage":null}"#, None),
-            (r#"{"usage":{"total_tokens":7,"total_tokens":8}}"#, Some(8)),
+            (r#"{"usage":{"total_tokens":7,"total_tokens":8}}"#, Some("8")),
             (r#"{"usage":{"total_tokens":7},"usage":{}}"#, None),
-            (r#"{"\u0075s\u0061ge":{"total\u005ftokens":7}}"#, Some(7)),
+            (r#"{"\u0075s\u0061ge":{"total\u005ftokens":7}}"#, Some("7")),
             (r#"{"a":{"usage":{"total_tokens":7}}}"#, None),
             (r#"[{"usage":{"total_tokens":7}}]"#, None),
             (r#"{"usage":[{"total_tokens":7}]}"#, None),
             (r#"{"usage":{"total_tokens":"7"}}"#, None),
             (r#"{"usage":{"total_tokens":-7}}"#, None),
-            (r#"{"usage":{"total_tokens":7.5}}"#, None),
-            (r#"{"usage":{"total_tokens":7e2}}"#, None),
+            (r#"{"usage":{"total_tokens":7.5}}"#, Some("7.5")),
+            (r#"{"usage":{"total_tokens":7e2}}"#, Some("700")),
+            (r#"{"usage":{"total_tokens":700.0}}"#, Some("700")),
+            (r#"{"usage":{"total_tokens":0.0000001}}"#, None),
             (r#"{"usage":{"total_tokens":null}}"#, None),
             (r#"{"usage":{"total_tokens":{"total_tokens":7}}}"#, None),
-            (r#"{"usage":{"total_tokens":99999999999999999999}}"#, Some(u64::MAX)),
+            (r#"{"usage":{"total_tokens":99999999999999999999}}"#, Some("9223372036854.775807")),
             (r#"{"usage":{"total_tokens":7"#, None),
-            ("{\"usage\":{\"total_tokens\":7}}\n{\"usage\":{\"total_tokens\":9}}\n{}\n", Some(9)),
+            ("{\"usage\":{\"total_tokens\":7}}\n{\"usage\":{\"total_tokens\":9}}\n{}\n", Some("9")),
             ("<html>usage: 7</html>", None),
             ("", None),
         ] {
+            let tokens = tokens.map(|text: &str| text.parse().expect("an amount"));
             assert_eq!(found(USAGE, [text.as_bytes()]), tokens, "{text}");
             assert_eq!(found(USAGE, text.as_bytes().chunks(1)), tokens, "byte by byte: {text}");
         }
         assert_eq!(found("/0/b/1", [&b"[{\"b\":[5,[6],7]},{\"b\":[1,2]}]"[..]]), None);
-        assert_eq!(found("/0/b/2", [&b"[{\"b\":[5,[6],7]},{\"b\":[1,2]}]"[..]]), Some(7));
-        assert_eq!(found("/a~1b", [&b"{\"a/b\":3}"[..]]), Some(3));
-        assert_eq!(found("/\u{1f600}", [&br#"{"\ud83d\ude00":4}"#[..]]), Some(4));
+        assert_eq!(found("/0/b/2", [&b"[{\"b\":[5,[6],7]},{\"b\":[1,2]}]"[..]]), Some(Amount::from(7)));
+        assert_eq!(found("/a~1b", [&b"{\"a/b\":3}"[..]]), Some(Amount::from(3)));
+        assert_eq!(found("/\u{1f600}", [&br#"{"\ud83d\ude00":4}"#[..]]), Some(Amount::from(4)));
     }
 
     #[test]
@@ -410,9 +414,10 @@ mod tests {
         let places = [(0, "/a/in"), (0, "/b/in"), (1, "/a/out"), (1, "/a")];
         let mut scanner = JsonScanner::new(places.map(|(number, text)| (number, text.parse().unwrap())));
         scanner.push(br#"{"a":{"in":1,"out":2},"b":{"in":3}}"#);
-        assert_eq!(scanner.found()[..2], [Some(3), Some(2)]);
+        assert_eq!(scanner.found()[..2], [3, 2].map(|tokens| Some(Amount::from_tokens(tokens))));
         scanner.push(br#"{"a":{"in":4}} {"a":9}"#);
-        assert_eq!(scanner.found()[..2], [Some(4), Some(9)], "the last that comes counts");
+        let last = [4, 9].map(|tokens| Some(Amount::from_tokens(tokens)));
+        assert_eq!(scanner.found()[..2], last, "the last that comes counts");
     }
 
     #[test]
@@ -429,7 +434,7 @@ mod tests {
         scanner.push(b"],\"");
         (0..1_000).for_each(|_| scanner.push(&b"name".repeat(250)));
         scanner.push(b"\":1,\"usage\":{\"total_tokens\":42}");
-        assert_eq!(scanner.found()[0], Some(42));
+        assert_eq!(scanner.found()[0], Some(Amount::from(42)));
         assert!(scanner.name.capacity() < 256 && scanner.open.capacity() < 32);
     }
 
@@ -438,9 +443,9 @@ mod tests {
         let mut scanner = scanner(USAGE);
         scanner.push(br#"{"usage":{"total_tokens":5},"text":"\"#);
         scanner.end_document();
-        assert_eq!(scanner.found()[0], Some(5));
+        assert_eq!(scanner.found()[0], Some(Amount::from(5)));
         scanner.push(br#"{"usage":{"total_tokens":6}}"#);
-        assert_eq!(scanner.found()[0], Some(6));
+        assert_eq!(scanner.found()[0], Some(Amount::from(6)));
     }
 
     #[test]
@@ -501,8 +506,8 @@ mod tests {
             document in document(), pointer in pointer(), pretty in any::<bool>(), piece in 1_usize..20,
         ) {
             let text = if pretty { serde_json::to_vec_pretty(&document) } else { serde_json::to_vec(&document) }.unwrap();
-            // Floats are written with a point or an exponent, however large they are.
-            let expected = document.pointer(&pointer).and_then(Value::as_u64);
+            let number = document.pointer(&pointer).and_then(Value::as_number);
+            let expected = number.and_then(|number| parse_amount(&number.to_string()));
             prop_assert_eq!(found(&pointer, text.chunks(piece)), expected);
         }
     }

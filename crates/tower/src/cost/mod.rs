@@ -15,6 +15,8 @@ mod reader;
 mod source;
 mod unread;
 
+use spile_core::{Amount, AmountTextError};
+
 pub use self::body::MeteredBody;
 pub use self::estimate::{Estimate, EstimateError};
 pub use self::meter::{AnswerUsage, CostMeter, SettleFuture};
@@ -23,8 +25,17 @@ pub use self::reader::{CostReader, ReportedCost};
 pub use self::source::{CostSource, CostSourceError};
 pub use self::unread::{BytesPerToken, ErrorCost, FallbackCostError, UnreadCost};
 
-/// The number of tokens that a text of digits is, at most `u64::MAX`. `None` if the text is not a whole number.
-fn parse_tokens(text: &str) -> Option<u64> {
+/// The amount in a text. A number that is too large becomes the largest amount. `None` if the text is not an amount.
+fn parse_amount(text: &str) -> Option<Amount> {
+    match text.trim().parse() {
+        Ok(amount) => Some(amount),
+        Err(AmountTextError::TooLarge) => Some(Amount::from(u64::MAX)),
+        Err(_) => None,
+    }
+}
+
+/// The number in a text of digits, at most `u64::MAX`. `None` if the text is not a whole number.
+fn parse_count(text: &str) -> Option<u64> {
     let digits = text.trim();
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))

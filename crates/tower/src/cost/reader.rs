@@ -1,5 +1,9 @@
 //! Reads the cost out of a body while it passes.
 
+use std::ops::Add;
+
+use spile_core::Amount;
+
 use super::events::EventReader;
 use super::json::JsonScanner;
 use super::pointer::JsonPointer;
@@ -19,9 +23,9 @@ pub struct CostReader {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReportedCost {
     /// The answer was complete.
-    Exact(u64),
+    Exact(Amount),
     /// The answer broke off after it had said this much. Counts in a stream only grow, so it cost no less.
-    AtLeast(u64),
+    AtLeast(Amount),
     /// It said nothing that could be read.
     Unknown,
 }
@@ -50,13 +54,13 @@ impl CostReader {
     }
 
     /// The cost that the body has told so far.
-    pub fn tokens(&self) -> Option<u64> {
-        self.scanner.found().into_iter().flatten().reduce(u64::saturating_add)
+    pub fn amount(&self) -> Option<Amount> {
+        self.scanner.found().into_iter().flatten().reduce(Amount::add)
     }
 
     /// What the body said, if this was its end (`is_whole`) or it broke off here.
     pub fn report(&self, is_whole: bool) -> ReportedCost {
-        match self.tokens() {
+        match self.amount() {
             None => ReportedCost::Unknown,
             Some(tokens) if is_whole => ReportedCost::Exact(tokens),
             Some(tokens) => ReportedCost::AtLeast(tokens),
@@ -65,9 +69,9 @@ impl CostReader {
 }
 
 impl ReportedCost {
-    /// The tokens that a request costs in the end which was charged this many at first. `None` if the charge stays as it is:
-    /// an answer that broke off gives nothing back.
-    pub fn settles_at(self, charged: u64) -> Option<u64> {
+    /// The cost in the end of a request that was charged this at first. `None` if the charge stays as it is: an answer that broke off
+    /// returns nothing.
+    pub fn settles_at(self, charged: Amount) -> Option<Amount> {
         match self {
             Self::Exact(tokens) => Some(tokens),
             Self::AtLeast(tokens) => Some(tokens).filter(|tokens| *tokens > charged),
@@ -82,9 +86,10 @@ mod tests {
 
     #[test]
     fn an_answer_that_broke_off_costs_no_less_than_was_charged() {
-        assert_eq!(ReportedCost::Exact(20).settles_at(500), Some(20));
-        assert_eq!(ReportedCost::AtLeast(20).settles_at(500), None);
-        assert_eq!(ReportedCost::AtLeast(600).settles_at(500), Some(600));
-        assert_eq!(ReportedCost::Unknown.settles_at(500), None);
+        let [few, charged, many] = [20, 500, 600].map(Amount::from_tokens);
+        assert_eq!(ReportedCost::Exact(few).settles_at(charged), Some(few));
+        assert_eq!(ReportedCost::AtLeast(few).settles_at(charged), None);
+        assert_eq!(ReportedCost::AtLeast(many).settles_at(charged), Some(many));
+        assert_eq!(ReportedCost::Unknown.settles_at(charged), None);
     }
 }

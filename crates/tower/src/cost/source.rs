@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use spile_core::Amount;
 
-use super::parse_tokens;
+use super::parse_amount;
 use super::pointer::{JsonPointer, JsonPointerError};
 use super::reader::CostReader;
 
@@ -24,7 +25,7 @@ const X_RATELIMIT_COST: HeaderName = HeaderName::from_static("x-ratelimit-cost")
 /// let mut reader = source.reader(&headers).expect("a body that is not encoded");
 /// reader.push(b"{\"text\":\"hello\",\"usage\":{\"total_");
 /// reader.push(b"tokens\":1250}}");
-/// assert_eq!(reader.tokens(), Some(1250));
+/// assert_eq!(reader.amount().expect("the body has reported it"), 1_250);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -65,11 +66,11 @@ impl CostSource {
         !matches!(self, Self::Header(_))
     }
 
-    /// The cost that the header of a response says. `None` if the source is not a header field, or if the field is not a
-    /// whole number.
-    pub fn in_header(&self, headers: &HeaderMap) -> Option<u64> {
+    /// The cost that the header of a response reports. `None` if the source is not a header field, or if the field is not an
+    /// amount.
+    pub fn in_header(&self, headers: &HeaderMap) -> Option<Amount> {
         match self {
-            Self::Header(name) => parse_tokens(headers.get(name)?.to_str().ok()?),
+            Self::Header(name) => parse_amount(headers.get(name)?.to_str().ok()?),
             _ => None,
         }
     }
@@ -170,11 +171,11 @@ mod tests {
             .collect()
     }
 
-    fn tokens(source: &str, content_type: &'static str, body: &str) -> Option<u64> {
+    fn cost(source: &str, content_type: &'static str, body: &str) -> Option<Amount> {
         let source: CostSource = source.parse().unwrap();
         let mut reader = source.reader(&headers(&[("content-type", content_type)])).unwrap();
         body.as_bytes().chunks(7).for_each(|piece| reader.push(piece));
-        reader.tokens()
+        reader.amount()
     }
 
     #[test]
@@ -195,14 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn a_header_field_is_read_if_it_is_a_whole_number() {
+    fn a_header_field_is_read_if_it_is_an_amount() {
         let source = CostSource::default();
         let cost = |value| source.in_header(&headers(&[("x-ratelimit-cost", value)]));
-        assert_eq!(
-            (cost("12"), cost(" 12 "), cost("-1"), cost("1.5"), cost("")),
-            (Some(12), Some(12), None, None, None)
-        );
-        assert_eq!(cost("99999999999999999999"), Some(u64::MAX));
+        for (value, micro) in [
+            ("12", Some(12_000_000)),
+            (" 12 ", Some(12_000_000)),
+            ("1.5", Some(1_500_000)),
+            ("0.0000015", None),
+            ("-1", None),
+            ("", None),
+            ("99999999999999999999", Some(i64::MAX)),
+        ] {
+            assert_eq!(cost(value), micro.map(Amount::from_micro), "{value}");
+        }
     }
 
     #[test]
@@ -223,19 +230,19 @@ mod tests {
                       "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0}},
             "service_tier": "default"
         }"#;
-        assert_eq!(tokens("openai", "application/json", whole), Some(29));
+        assert_eq!(cost("openai", "application/json", whole), Some(Amount::from(29)));
         let streamed = concat!(
             "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}],\"usage\":null}\n\n",
             "data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":19,\"completion_tokens\":12,\"total_tokens\":31}}\n\n",
             "data: [DONE]\n\n",
         );
-        assert_eq!(tokens("openai", "text/event-stream; charset=utf-8", streamed), Some(31));
+        assert_eq!(cost("openai", "text/event-stream; charset=utf-8", streamed), Some(Amount::from(31)));
         let responses = concat!(
             "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"usage\":null}}\n\n",
             "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",",
             "\"usage\":{\"input_tokens\":36,\"output_tokens\":87,\"total_tokens\":123}}}\n\n",
         );
-        assert_eq!(tokens("openai", "text/event-stream", responses), Some(123));
+        assert_eq!(cost("openai", "text/event-stream", responses), Some(Amount::from(123)));
     }
 
     #[test]
@@ -245,7 +252,7 @@ mod tests {
             "content": [{"type": "text", "text": "Hi! My name is {\"usage\":{\"input_tokens\":9}}."}],
             "stop_reason": "end_turn", "stop_sequence": null, "usage": {"input_tokens": 2095, "output_tokens": 503}
         }"#;
-        assert_eq!(tokens("anthropic", "application/json", whole), Some(2598));
+        assert_eq!(cost("anthropic", "application/json", whole), Some(Amount::from(2598)));
         let streamed = concat!(
             "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"content\":[],",
             "\"usage\":{\"input_tokens\":25,\"output_tokens\":1}}}\n\n",
@@ -256,7 +263,11 @@ mod tests {
             "\"usage\":{\"output_tokens\":15}}\n\n",
             "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
         );
-        assert_eq!(tokens("anthropic", "text/event-stream", streamed), Some(40), "counts are cumulative");
+        assert_eq!(
+            cost("anthropic", "text/event-stream", streamed),
+            Some(Amount::from(40)),
+            "counts are cumulative"
+        );
     }
 
     #[test]
@@ -264,7 +275,7 @@ mod tests {
         let usage = r#""usage":{"input_tokens":4,"cache_creation_input_tokens":900,"cache_read_input_tokens":5000,
             "cache_creation":{"ephemeral_5m_input_tokens":900,"ephemeral_1h_input_tokens":0},"output_tokens":"#;
         let whole = format!(r#"{{"type":"message",{usage}96}}}}"#);
-        assert_eq!(tokens("anthropic", "application/json", &whole), Some(6_000));
+        assert_eq!(cost("anthropic", "application/json", &whole), Some(Amount::from(6_000)));
         let usage = usage.replace('\n', " ");
         let start =
             format!("data: {{\"type\":\"message_start\",\"message\":{{\"id\":\"m\",{usage}1}}}}}}\n\n");
@@ -272,7 +283,11 @@ mod tests {
         let full = format!("data: {{\"type\":\"message_delta\",{usage}96}}}}\n\n");
         for end in [brief, &full] {
             let streamed = format!("{start}{end}data: {{\"type\":\"message_stop\"}}\n\n");
-            assert_eq!(tokens("anthropic", "text/event-stream", &streamed), Some(6_000), "{streamed}");
+            assert_eq!(
+                cost("anthropic", "text/event-stream", &streamed),
+                Some(Amount::from(6_000)),
+                "{streamed}"
+            );
         }
     }
 }

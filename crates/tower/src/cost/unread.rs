@@ -4,10 +4,10 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use spile_core::Cost;
+use spile_core::{Amount, Cost};
 
 use super::estimate::Estimate;
-use super::parse_tokens;
+use super::{parse_amount, parse_count};
 
 /// A price by size: one token for every N bytes, rounded up. Written `bytes/N`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,19 +56,19 @@ impl BytesPerToken {
         NonZeroU32::new(bytes).filter(|bytes| bytes.get() <= Estimate::MAX_BYTES).map(Self)
     }
 
-    /// The tokens that this many bytes cost.
-    pub fn tokens(self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.0.get().into())
+    /// The cost of this many bytes, in whole tokens.
+    pub fn cost_of(self, bytes: u64) -> Amount {
+        bytes.div_ceil(self.0.get().into()).into()
     }
 }
 
 impl UnreadCost {
-    /// The least tokens that an answer of this size costs.
-    pub fn tokens(self, bytes: u64) -> u64 {
+    /// The least that an answer of this size costs.
+    pub fn cost_of(self, bytes: u64) -> Amount {
         match self {
-            Self::Bytes(price) => price.tokens(bytes),
-            Self::Tokens(cost) => cost.get().into(),
-            Self::Estimate => 0,
+            Self::Bytes(price) => price.cost_of(bytes),
+            Self::Tokens(cost) => cost.amount(),
+            Self::Estimate => Amount::ZERO,
         }
     }
 }
@@ -91,7 +91,7 @@ impl FromStr for BytesPerToken {
     type Err = FallbackCostError;
 
     fn from_str(text: &str) -> Result<Self, FallbackCostError> {
-        let number = text.strip_prefix("bytes/").and_then(parse_tokens);
+        let number = text.strip_prefix("bytes/").and_then(parse_count);
         let number = number.ok_or_else(|| FallbackCostError::Unknown(text.to_owned()))?;
         let price = u32::try_from(number).ok().and_then(Self::new);
         price.ok_or_else(|| FallbackCostError::OutOfBounds(text.to_owned()))
@@ -105,7 +105,7 @@ impl FromStr for UnreadCost {
         if text == "estimate" {
             return Ok(Self::Estimate);
         }
-        let Some(tokens) = parse_tokens(text) else { return text.parse().map(Self::Bytes) };
+        let Some(tokens) = parse_amount(text) else { return text.parse().map(Self::Bytes) };
         let cost = Cost::new(tokens).ok().filter(|cost| *cost > Cost::ZERO);
         cost.map(Self::Tokens).ok_or_else(|| FallbackCostError::OutOfBounds(text.to_owned()))
     }
@@ -134,7 +134,7 @@ impl fmt::Display for UnreadCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(price) => price.fmt(f),
-            Self::Tokens(cost) => cost.get().fmt(f),
+            Self::Tokens(cost) => cost.amount().fmt(f),
             Self::Estimate => f.write_str("estimate"),
         }
     }
@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn a_size_is_priced_in_whole_tokens_rounded_up() {
         let price: UnreadCost = "bytes/4".parse().unwrap();
-        assert_eq!((price.tokens(0), price.tokens(1), price.tokens(4), price.tokens(5)), (0, 1, 1, 2));
-        assert_eq!("5000".parse::<UnreadCost>().unwrap().tokens(1 << 40), 5_000);
-        assert_eq!("estimate".parse::<UnreadCost>().unwrap().tokens(1 << 40), 0);
+        assert_eq!([0, 1, 4, 5].map(|bytes| price.cost_of(bytes)), [0, 1, 1, 2].map(Amount::from_tokens));
+        assert_eq!("5000".parse::<UnreadCost>().unwrap().cost_of(1 << 40), 5_000);
+        assert_eq!("estimate".parse::<UnreadCost>().unwrap().cost_of(1 << 40), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use http::{Extensions, Response};
 use http_body::Body;
-use spile_core::{Decision, Store};
+use spile_core::{Amount, Decision, Store};
 use spile_limiter::{Ask, LimiterError, Permit, Settled, StoreCallError, is_taken};
 use spile_policy::Chain;
 
@@ -28,7 +28,7 @@ use crate::cost::{CostMeter, CostSource, MeteredBody};
 ///     let tokens_used = 1_250; // Known only now.
 ///     let settled = admission.settle(tokens_used).await?;
 ///     assert_eq!(settled.uncovered, 0, "the caller had less left than was used");
-///     Ok(admission.decision().remaining())
+///     Ok(admission.decision().remaining().whole_tokens())
 /// }
 /// ```
 pub struct Admission {
@@ -67,7 +67,8 @@ impl Admission {
     ///
     /// Each layer is settled once. A second call, also on a clone or after a failure, changes nothing and says so
     /// ([`Settled::already`]): after a failure, the store may have done its work.
-    pub async fn settle(&self, tokens: u64) -> Result<Settled, StoreCallError> {
+    pub async fn settle(&self, tokens: impl Into<Amount> + Send) -> Result<Settled, StoreCallError> {
+        let tokens = tokens.into();
         let mut result = self.settle_this(tokens).await;
         let mut next = self.outer();
         while let Some(outer) = next {
@@ -82,7 +83,7 @@ impl Admission {
     /// without delay, and its cost is read meanwhile.
     ///
     /// The request is settled when the body ends. If it breaks off or is dropped before, because the client has hung up, more
-    /// than was charged is taken, and nothing is given back. If the response does not say a whole number, or if its body is
+    /// than was charged is taken, and nothing is given back. If the response does not report an amount, or if its body is
     /// compressed, what was charged stays.
     ///
     /// ```
@@ -119,14 +120,14 @@ impl Admission {
 
     /// Spends `tokens` more under every limit of this layer, or under none. The decision says which. A concurrency has its
     /// permit already, and is not asked.
-    pub async fn charge(&self, tokens: u64) -> Result<Decision, LimiterError> {
-        self.layer.charge(self, tokens).await
+    pub async fn charge(&self, tokens: impl Into<Amount> + Send) -> Result<Decision, LimiterError> {
+        self.layer.charge(self, tokens.into()).await
     }
 
     /// Gives `tokens` back under every limit of this layer, never above a capacity. Gives nothing back if the request was let in
     /// without the store.
-    pub async fn refund(&self, tokens: u64) -> Result<(), StoreCallError> {
-        if is_taken(&self.decision) { self.layer.refund(self, tokens).await } else { Ok(()) }
+    pub async fn refund(&self, tokens: impl Into<Amount> + Send) -> Result<(), StoreCallError> {
+        if is_taken(&self.decision) { self.layer.refund(self, tokens.into()).await } else { Ok(()) }
     }
 
     #[inline]
@@ -151,12 +152,12 @@ impl Admission {
     }
 
     /// The highest cost that this layer or an outer one has charged.
-    fn charged(&self) -> u64 {
-        let outer = self.outer().map_or(0, Self::charged);
+    fn charged(&self) -> Amount {
+        let outer = self.outer().map_or(Amount::ZERO, Self::charged);
         self.chain.highest_cost().max(outer)
     }
 
-    async fn settle_this(&self, tokens: u64) -> Result<Settled, StoreCallError> {
+    async fn settle_this(&self, tokens: Amount) -> Result<Settled, StoreCallError> {
         if self.settled.is_first() {
             self.layer.settle(self, tokens).await
         } else {
@@ -217,17 +218,33 @@ type Settling<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The layer of an [`Admission`], without the type of its store, so that handlers need not name that.
 trait Settle: Send + Sync {
-    fn settle<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Settled, StoreCallError>>;
-    fn charge<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Decision, LimiterError>>;
-    fn refund<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<(), StoreCallError>>;
+    fn settle<'a>(
+        &'a self,
+        to: &'a Admission,
+        tokens: Amount,
+    ) -> Settling<'a, Result<Settled, StoreCallError>>;
+    fn charge<'a>(
+        &'a self,
+        to: &'a Admission,
+        tokens: Amount,
+    ) -> Settling<'a, Result<Decision, LimiterError>>;
+    fn refund<'a>(&'a self, to: &'a Admission, tokens: Amount) -> Settling<'a, Result<(), StoreCallError>>;
 }
 
 impl<S: Store> Settle for LayerState<S> {
-    fn settle<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Settled, StoreCallError>> {
+    fn settle<'a>(
+        &'a self,
+        to: &'a Admission,
+        tokens: Amount,
+    ) -> Settling<'a, Result<Settled, StoreCallError>> {
         Box::pin(async move { Ok(self.limiter.settle(&to.chain, &to.decision, tokens).await?) })
     }
 
-    fn charge<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<Decision, LimiterError>> {
+    fn charge<'a>(
+        &'a self,
+        to: &'a Admission,
+        tokens: Amount,
+    ) -> Settling<'a, Result<Decision, LimiterError>> {
         Box::pin(async move {
             match to.chain.priced(tokens)?.only(false) {
                 Some(charges) => Ok(self.limiter.allow_charges(Ask::for_chain(&to.chain, charges)).await),
@@ -236,7 +253,7 @@ impl<S: Store> Settle for LayerState<S> {
         })
     }
 
-    fn refund<'a>(&'a self, to: &'a Admission, tokens: u64) -> Settling<'a, Result<(), StoreCallError>> {
+    fn refund<'a>(&'a self, to: &'a Admission, tokens: Amount) -> Settling<'a, Result<(), StoreCallError>> {
         Box::pin(async move {
             let _left = self.limiter.refund_charges(to.chain.charges_at(|_| tokens)).await?;
             Ok(())

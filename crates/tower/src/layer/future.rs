@@ -51,11 +51,11 @@ pin_project! {
 }
 
 /// A decision that is waited for.
-pub(crate) type Verdict<S> = Pin<Box<dyn Future<Output = LateDecision<S>> + Send>>;
+pub(crate) type PendingVerdict<S> = Pin<Box<dyn Future<Output = LateDecision<S>> + Send>>;
 
 /// A request that waits for its decision, and the service that is ready for it.
 pub(crate) struct Deciding<Svc, S, B> {
-    pub(crate) verdict: Verdict<S>,
+    pub(crate) verdict: PendingVerdict<S>,
     /// `None` once the decision is there.
     pub(crate) held: Option<(Svc, Parts, B)>,
 }

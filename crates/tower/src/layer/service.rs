@@ -12,7 +12,7 @@ use spile_limiter::Ask;
 use spile_policy::Chain;
 use tower_service::Service;
 
-use super::future::{Deciding, LateDecision, ResponseFuture, Verdict};
+use super::future::{Deciding, LateDecision, PendingVerdict, ResponseFuture};
 use super::state::{LayerState, Unchargeable};
 use crate::response::{Cause, ReplyBody};
 
@@ -66,7 +66,7 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
     where
         Svc: Service<Request<B>> + Clone,
     {
-        if self.shared.limiter.answers_at_once()
+        if !self.shared.limiter.store().is_shared()
             && chain.first_permit().is_none()
             && let Some(decision) = self.shared.limiter.try_allow_charges(&Ask::from(&chain))
         {
@@ -90,7 +90,7 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         Svc: Service<Request<B>> + Clone,
     {
         let shared = Arc::clone(&self.shared);
-        let verdict: Verdict<S> = match chain.first_permit() {
+        let verdict: PendingVerdict<S> = match chain.first_permit() {
             None => Box::pin(LateDecision::of(shared, chain)),
             Some(_) => Box::pin(LateDecision::with_permit(shared, chain)),
         };

@@ -83,11 +83,11 @@ impl HeaderFields {
 
     /// The values of the fields, to be written when there is a response.
     pub(crate) fn render(self, decision: &Decision, now: Micros) -> Rendered {
-        let remaining = decision.remaining();
+        let remaining = decision.remaining().whole_tokens();
         let mut text = HeaderText::new();
         let mut ends = [0; 6];
         if self.x_ratelimit {
-            text.integer(u64::from(decision.binding().limit().capacity()));
+            text.integer(decision.binding().limit().capacity().whole_tokens());
             ends[0] = text.len();
             text.integer(remaining);
             ends[1] = text.len();
@@ -181,7 +181,7 @@ fn parameter(text: &mut HeaderText, name: &[u8], number: u64) {
 /// `"gold/jobs";q=5;qu="concurrent-requests"`: at most `q` requests at work. They come back when they end, in no window.
 fn policy(status: &LimitStatus, text: &mut HeaderText) {
     let limit = status.limit();
-    parameter(text, b";q=", u64::from(limit.capacity()));
+    parameter(text, b";q=", limit.capacity().whole_tokens());
     if limit.is_concurrency() {
         return text.push(b";qu=\"concurrent-requests\"");
     }
@@ -200,7 +200,7 @@ fn state(decision: &Decision, status: &LimitStatus, text: &mut HeaderText) {
         parameter(text, b";r=", 0);
         return parameter(text, b";t=", retry_after_secs(decision).unwrap_or(1));
     }
-    parameter(text, b";r=", status.remaining());
+    parameter(text, b";r=", status.remaining().whole_tokens());
     if status.limit().is_concurrency() {
         return;
     }

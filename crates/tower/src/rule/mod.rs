@@ -5,6 +5,7 @@ mod plans;
 use std::fmt;
 
 use http::request::Parts;
+use spile_core::Amount;
 
 pub use self::plans::{PlanNames, PlanResolver, PlansBy, TenantPlan};
 use crate::key::{ClientIp, KeyResolver, ResolvedKey, TenantKey};
@@ -29,14 +30,14 @@ pub struct Rule {
 }
 
 enum RuleCost {
-    Fixed(u64),
-    By(Box<dyn Fn(&Parts) -> u64 + Send + Sync>),
+    Fixed(Amount),
+    By(Box<dyn Fn(&Parts) -> Amount + Send + Sync>),
 }
 
 impl Rule {
     /// Charges the key that `key` finds one token under every limit of `plans`, which is a name, several, or a resolver.
     pub fn new(key: impl KeyResolver + 'static, plans: impl PlanResolver + 'static) -> Self {
-        Self { key: Box::new(key), plans: Box::new(plans), cost: RuleCost::Fixed(1) }
+        Self { key: Box::new(key), plans: Box::new(plans), cost: RuleCost::Fixed(Amount::TOKEN) }
     }
 
     /// Charges the tenant under its own plan, or else the client's address under `plan`. A caller cannot choose either, and so
@@ -47,15 +48,15 @@ impl Rule {
 
     /// Charges this many tokens.
     #[must_use]
-    pub fn cost(mut self, tokens: u64) -> Self {
-        self.cost = RuleCost::Fixed(tokens);
+    pub fn cost(mut self, tokens: impl Into<Amount>) -> Self {
+        self.cost = RuleCost::Fixed(tokens.into());
         self
     }
 
     /// Charges as many tokens as `price` returns.
     #[must_use]
-    pub fn cost_by(mut self, price: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
-        self.cost = RuleCost::By(Box::new(price));
+    pub fn cost_by<C: Into<Amount>>(mut self, price: impl Fn(&Parts) -> C + Send + Sync + 'static) -> Self {
+        self.cost = RuleCost::By(Box::new(move |request| price(request).into()));
         self
     }
 
@@ -77,7 +78,7 @@ impl Rule {
         self.plans.plans(request)
     }
 
-    pub(crate) fn cost_of(&self, request: &Parts) -> u64 {
+    pub(crate) fn cost_of(&self, request: &Parts) -> Amount {
         match &self.cost {
             RuleCost::Fixed(tokens) => *tokens,
             RuleCost::By(price) => price(request),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use spile_gateway::{Concurrency, HealthCheck, Route, Settings};
+use spile_gateway::{HealthCheck, Route, RouteConcurrency, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Backend, RawBackend, changeable, open, text, to, until};
@@ -52,7 +52,7 @@ async fn no_request_fails_across_a_hundred_reloads_under_load() {
     }
     for turn in 0..100 {
         let upstream = if turn % 2 == 0 { right.upstream() } else { left.upstream() };
-        let mut cap = Concurrency::default();
+        let mut cap = RouteConcurrency::default();
         cap.per_upstream = 4 + turn % 3;
         gateway.replace(settings(to(upstream).concurrency(cap))).unwrap();
         let before = answered.load(Ordering::Relaxed);

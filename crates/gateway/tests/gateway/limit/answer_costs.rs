@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use parking_lot::Mutex;
-use spile_core::{Cost, FakeClock, LimitStatus};
+use spile_core::{Amount, Cost, FakeClock, LimitStatus};
 use spile_gateway::{Gateway, GatewayBuilder, Route, Timeouts, UnreadCost, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
@@ -68,10 +68,10 @@ impl Budget {
         self.limiter.peek_charges(&chain).await.binding().clone()
     }
 
-    /// What has been spent.
+    /// The tokens that have been spent.
     pub(super) async fn spent(&self) -> u64 {
         let status = self.look().await;
-        BUDGET - status.remaining() + status.owed()
+        (Amount::from(BUDGET) - status.remaining() + status.owed()).rounded_up()
     }
 
     pub(super) async fn comes_to(&self, tokens: u64) {

@@ -151,7 +151,7 @@ async fn a_client_cannot_ask_for_less_than_the_whole_answer() {
 
 #[tokio::test]
 async fn an_error_costs_what_its_rule_says_unless_it_reports_a_cost() {
-    let rule = u64::from(RULE_COST.get());
+    let rule = RULE_COST.amount().whole_tokens();
     for status in [400_u16, 401, 404, 429, 500, 503] {
         let backend =
             Backend::start(move |_| large(status, &[], b"{\"error\":{\"type\":\"overloaded\"}}")).await;
@@ -179,7 +179,7 @@ async fn an_error_costs_what_its_rule_says_unless_it_reports_a_cost() {
 async fn a_request_that_no_upstream_has_run_costs_what_its_rule_says_and_one_that_may_have_run_the_estimate()
 {
     let closed = "http://127.0.0.1:1".parse().unwrap();
-    let rule = u64::from(RULE_COST.get());
+    let rule = RULE_COST.amount().whole_tokens();
     let budget = Budget::on(estimated(to(closed)), "openai").await;
     assert_eq!(budget.gateway.get("/", &[]).await.status, 502);
     budget.comes_to(rule).await;
@@ -206,7 +206,7 @@ async fn a_route_that_refuses_its_caller_charges_what_the_rule_says() {
     let backend = Backend::friendly().await;
     let budget = Budget::on(estimated(to(backend.upstream())).require_auth(true), "openai").await;
     assert_eq!(budget.gateway.get("/", &[]).await.status, 401);
-    assert_eq!(budget.spent().await, u64::from(RULE_COST.get()));
+    assert_eq!(budget.spent().await, RULE_COST.amount().whole_tokens());
 }
 
 /// An upstream that switches to a protocol in which it sends back everything, and hangs up after `bye`.

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use parking_lot::Mutex;
 use spile_core::{Limit, Plan, Store};
-use spile_gateway::{Concurrency, Gateway, Route, Upstream};
+use spile_gateway::{Gateway, Route, RouteConcurrency, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
-use spile_testkit::redis::{RedisServer, Reply};
+use spile_testkit::redis::{RedisReply, RedisServer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -192,7 +192,7 @@ async fn http2_backend() -> Upstream {
 async fn gateway<S: Store + 'static>(limiter: RateLimiter<S>) -> (Running, watch::Sender<bool>) {
     let (finish, finished) = watch::channel(false);
     let (one, two) = (backend(&finished).await, backend(&finished).await);
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     (cap.per_upstream, cap.per_caller) = (4, Some(4));
     let at = |path: &str| Route::new(path, [one.clone()]).unwrap();
     let jobs = Plan::new("jobs", Limit::concurrent(1_000_000).hold(Duration::from_secs(600))).unwrap();
@@ -252,7 +252,7 @@ async fn ten_thousand_disconnects_leave_no_permit_in_redis() {
     let held = || {
         let mut redis = client.lock();
         let sets = redis.command(&["KEYS", "*jobs*"]).unwrap();
-        let count = |set: &Reply| redis.command(&["ZCARD", set.text()]).unwrap().int();
+        let count = |set: &RedisReply| redis.command(&["ZCARD", set.text()]).unwrap().int();
         sets.list().iter().map(count).sum::<i64>() as usize
     };
     leave_none(&gateway, held).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{Limit, Plan};
-use spile_gateway::{Bounds, Concurrency, DetachedBounds, Gateway, Timeouts};
+use spile_gateway::{Bounds, DetachedBounds, Gateway, RouteConcurrency, Timeouts};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -210,8 +210,9 @@ async fn hang_ups_leave_no_more_streams_than_a_concurrency_allows() {
         let store = Arc::new(MemoryStore::new());
         let limiter = RateLimiter::builder().store(Arc::clone(&store)).build();
         let route = to(upstream.backend.upstream()).cost_from_response("openai".parse().unwrap());
-        let two = Plan::chain("gold", [("jobs", Limit::concurrent(2)), ("tokens", Limit::per_day(100_000))])
-            .unwrap();
+        let jobs = Limit::concurrent(2).build().unwrap();
+        let tokens = Limit::per_day(100_000).build().unwrap();
+        let two = Plan::chain("gold", [("jobs", jobs), ("tokens", tokens)]).unwrap();
         let builder =
             Gateway::builder(limiter).route(route).policy(policy([two], [under("default", "gold")]));
         let gateway = running(builder).await;
@@ -231,7 +232,7 @@ async fn hang_ups_leave_no_more_streams_than_a_concurrency_allows() {
 #[tokio::test]
 async fn a_request_whose_client_left_in_the_queue_is_not_sent_and_costs_nothing() {
     let upstream = Counting::start().await;
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     (cap.per_upstream, cap.per_caller) = (1, Some(1));
     let route = to(upstream.backend.upstream()).concurrency(cap).estimate("500".parse().unwrap());
     let budget = Budget::on(route, "openai").await;
@@ -268,7 +269,7 @@ async fn a_client_that_hangs_up_before_the_head_leaves_an_exchange_that_is_bound
     let mut detached = DetachedBounds::default();
     detached.per_caller = 2;
     let route = to(silent.upstream()).timeouts(timeouts).estimate("500".parse().unwrap());
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     (cap.per_upstream, cap.per_caller) = (100, Some(100));
     let budget = Budget::within(route.concurrency(cap), "openai", |builder| builder.detached(detached)).await;
     let in_use = format!("gateway_concurrency_in_use llm {}", silent.address);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use spile_core::FakeClock;
-use spile_gateway::{Adaptive, Concurrency, Gateway, Route};
+use spile_gateway::{Adaptive, Gateway, Route, RouteConcurrency};
 use spile_limiter::{Observed, Observer, RateLimiter};
 use spile_memory::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -92,7 +92,7 @@ impl Observer for Decided {
 async fn one_tenant_cannot_use_up_an_upstream() {
     let (backend, gate, mut served) = gated().await;
     let tenants = ["greedy", "modest"].map(|id| tenant(id, "free", id));
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     cap.per_upstream = 1;
     let decided = Decided::default();
     let limiter = RateLimiter::builder().store(MemoryStore::new()).observer(decided.clone()).build();
@@ -131,7 +131,7 @@ async fn one_tenant_cannot_use_up_an_upstream() {
 #[tokio::test]
 async fn a_full_queue_is_a_503_that_says_when_to_retry() {
     let (backend, gate, mut served) = gated().await;
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     (cap.per_upstream, cap.queue) = (1, 0);
     let gateway = running(open(to(backend.upstream()).concurrency(cap))).await;
     let address = gateway.address;
@@ -150,7 +150,7 @@ async fn a_full_queue_is_a_503_that_says_when_to_retry() {
 async fn no_request_is_turned_away_or_waits_while_another_upstream_has_a_place() {
     let (hung, _gate, mut asked) = gated().await;
     let steady = Backend::friendly().await;
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     (cap.per_upstream, cap.per_caller, cap.queue) = (2, Some(2), 0);
     let route = Route::new("/", [hung.upstream(), steady.upstream()]).unwrap().concurrency(cap);
     let gateway = running(open(route)).await;
@@ -176,7 +176,7 @@ async fn no_request_is_turned_away_or_waits_while_another_upstream_has_a_place()
 #[tokio::test]
 async fn slow_uploads_of_one_client_leave_places_for_others() {
     let backend = Backend::friendly().await;
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     cap.per_upstream = 5;
     let decided = Decided::default();
     let limiter = RateLimiter::builder().store(MemoryStore::new()).observer(decided.clone()).build();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use spile_core::{Charges, Cost, Key, Limit, Plan, Store};
-use spile_gateway::{Bounds, Concurrency, Gateway, Route, Timeouts, Upstream};
+use spile_core::{Charges, Cost, Inspect, Key, Limit, Plan};
+use spile_gateway::{Bounds, Gateway, Route, RouteConcurrency, Timeouts, Upstream};
 use spile_limiter::RateLimiter;
 use spile_memory::MemoryStore;
 use spile_policy::Rule;
@@ -74,7 +74,8 @@ impl Jobs {
 }
 
 fn plans() -> [Plan; 2] {
-    let gold = [("daily", Limit::per_day(1_000)), ("jobs", Limit::concurrent(2))];
+    let daily = Limit::per_day(1_000).build().unwrap();
+    let gold = [("daily", daily), ("jobs", Limit::concurrent(2).build().unwrap())];
     [Plan::chain("gold", gold).unwrap(), Plan::new("all", Limit::concurrent(5)).unwrap()]
 }
 
@@ -231,7 +232,7 @@ async fn a_client_that_hangs_up_behind_a_body_that_is_not_read_ends_its_permit()
     jobs.hang_up(client, "in the middle of the answer").await;
 
     let mut told = Told::start().await;
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     cap.per_upstream = 1;
     let jobs = Jobs::on(to(told.upstream()).concurrency(cap)).await;
     let first = jobs.send(GET).await;
@@ -319,7 +320,7 @@ async fn a_client_that_closes_its_side_early_is_taken_for_gone_whether_or_not_al
 #[tokio::test]
 async fn a_client_that_hangs_up_in_the_queue_or_during_a_retry_ends_its_permit() {
     let mut told = Told::start().await;
-    let mut cap = Concurrency::default();
+    let mut cap = RouteConcurrency::default();
     cap.per_upstream = 1;
     let jobs = Jobs::on(to(told.upstream()).concurrency(cap)).await;
     let first = jobs.send(GET).await;

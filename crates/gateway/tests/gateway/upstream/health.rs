@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use spile_core::FakeClock;
-use spile_gateway::{Adaptive, Concurrency, Gateway, Route, Timeouts, Upstream};
+use spile_gateway::{Adaptive, Gateway, Route, RouteConcurrency, Timeouts, Upstream};
 use spile_limiter::TokioClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -255,7 +255,7 @@ async fn our_own_queue_does_not_cut_limits() {
         }
     })
     .await;
-    let (clock, mut cap) = (FakeClock::default(), Concurrency::default());
+    let (clock, mut cap) = (FakeClock::default(), RouteConcurrency::default());
     (cap.per_upstream, cap.queue) = (1, 0);
     let gateway = running(
         Gateway::builder(limiter_on(&clock))

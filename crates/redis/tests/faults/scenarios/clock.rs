@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spile_core::{
     Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, FakeClock, Key, LimitName,
-    NamedLimit, PlanName, Store, SystemClock,
+    NamedLimit, PlanName, StoreExt, SystemClock,
 };
 use spile_redis::{RedisStore, TimeSource};
 use spile_testkit::ledger::Ledger;
@@ -25,7 +25,7 @@ fn clock(name: &'static str) -> Row {
     let server = RedisServer::start();
     let clock = FakeClock::at(SystemClock::wall_now());
     let subject = Subject::new(&server.url(), clock.clone());
-    let capacity = u64::from(hot_limit().capacity());
+    let capacity = hot_limit().capacity().whole_tokens();
     let hour = Duration::from_secs(3_600);
     let tick = Duration::from_millis(400);
     let mut wrong = Vec::new();
@@ -77,7 +77,7 @@ impl Subject {
         let key = Key::new("everybody").expect("a key");
         let charge = Charge::new(key, NamedLimit::new(name, hot_limit()), Cost::ONE).expect("covered");
         let charges = Charges::from(charge);
-        (0..2 * u64::from(hot_limit().capacity())).take_while(|_| self.spends(&charges)).count() as u64
+        (0..2 * hot_limit().capacity().whole_tokens()).take_while(|_| self.spends(&charges)).count() as u64
     }
 
     fn spends(&self, charges: &Charges<'_>) -> bool {

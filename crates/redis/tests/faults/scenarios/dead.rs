@@ -42,7 +42,7 @@ fn dead(name: &'static str, mode: Mode) -> Row {
     trial.heal(|| server.restart());
     trial.wait_for_calm();
     let after = Footprint::of(&trial.runtime, &proxy);
-    let one_more = f64::from(hot_limit().capacity());
+    let one_more = hot_limit().capacity().as_f64();
     let findings = trial.finished().felt().conserved_but_for(one_more).recovered();
     findings
         .that(dials <= DIALS_PER_SECOND, || format!("{dials:.1} dials a second"))

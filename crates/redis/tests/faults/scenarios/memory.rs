@@ -37,7 +37,7 @@ fn evicted(name: &'static str) -> Row {
     }
     let evictions: f64 =
         server.info("stats", "evicted_keys").and_then(|text| text.parse().ok()).unwrap_or(0.0);
-    let bound = f64::from(EVICTIONS * hot_limit().capacity());
+    let bound = f64::from(EVICTIONS) * hot_limit().capacity().as_f64();
     let findings = trial.finished().conserved_but_for(bound).recovered();
     findings.that(evictions > 0.0, || "nothing was evicted".to_owned()).row(name)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spile_core::FailurePolicy;
-use spile_testkit::redis::{RedisServer, Reply, ReplyError};
+use spile_testkit::redis::{RedisReply, RedisServer, ReplyError};
 use spile_testkit::wait;
 
 use super::Listed;
@@ -49,7 +49,7 @@ fn crash(name: &'static str) -> Row {
     server.kill();
     wait::lasting(Duration::from_millis(500));
     trial.heal(|| server.restart());
-    let one_more = f64::from(hot_limit().capacity());
+    let one_more = hot_limit().capacity().as_f64();
     trial.finished().felt().conserved_but_for(one_more).recovered().row(name)
 }
 
@@ -92,10 +92,10 @@ fn loading(name: &'static str) -> Row {
     server.launch_again();
     let refuses = |reply| matches!(reply, Err(ReplyError::Refused(why)) if why.starts_with("LOADING"));
     wait::until_true("the server to load", || refuses(server.try_command(&["GET", "ballast:1"])));
-    let loaded = |reply| matches!(reply, Ok(Reply::Text(_)));
+    let loaded = |reply| matches!(reply, Ok(RedisReply::Text(_)));
     trial.heal(|| {
         wait::until_true("the server to have loaded", || loaded(server.try_command(&["GET", "ballast:1"])))
     });
-    let since_the_snapshot = f64::from(hot_limit().capacity());
+    let since_the_snapshot = hot_limit().capacity().as_f64();
     trial.finished().felt().conserved_but_for(since_the_snapshot).recovered().row(name)
 }

@@ -86,6 +86,6 @@ fn under_load(sentinel: &RedisSentinel) -> Trial {
 
 /// What had not reached the replica is forgotten, which gives back at most one capacity.
 fn judged(trial: Trial) -> Findings {
-    let lost = f64::from(hot_limit().capacity());
+    let lost = hot_limit().capacity().as_f64();
     trial.finished().conserved_but_for(lost).recovered()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spile_core::FailurePolicy;
-use spile_testkit::redis::{RedisServer, Reply};
+use spile_testkit::redis::{RedisReply, RedisServer};
 use spile_testkit::wait;
 
 use super::Listed;
@@ -39,7 +39,7 @@ fn corrupted(name: &'static str) -> Row {
         wait::lasting(Duration::from_millis(50));
     }
     let repairs = trial.limiter.store().store().stats().repairs;
-    let bound = corruptions.len() as f64 * f64::from(hot_limit().capacity());
+    let bound = corruptions.len() as f64 * hot_limit().capacity().as_f64();
     let findings = trial.finished().unnoticed().conserved_but_for(bound);
     let counted = repairs >= corruptions.len() as u64;
     findings.that(counted, || format!("only {repairs} repairs were counted")).row(name)
@@ -59,7 +59,7 @@ fn corrupt(server: &RedisServer, bucket: &str, corruption: &[&str]) {
 }
 
 fn buckets(server: &RedisServer) -> Vec<String> {
-    server.command(&["KEYS", "spile:*"]).list().iter().map(Reply::text).map(str::to_owned).collect()
+    server.command(&["KEYS", "spile:*"]).list().iter().map(RedisReply::text).map(str::to_owned).collect()
 }
 
 /// The server becomes a replica of nobody who answers: its data stay, and it takes no writes.

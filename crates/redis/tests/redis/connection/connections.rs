@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use spile_core::{Clock, Store, StoreError, SystemClock};
+use spile_core::{Clock, StoreError, StoreExt, SystemClock};
 use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::RedisServer;
 use spile_testkit::wait;
@@ -44,7 +44,7 @@ async fn what_is_asked_at_once_shares_a_call_and_a_hot_key_is_read_and_written_o
     let charges = charges("hot", LIMIT, 1);
     let outcomes = join_all((0..64).map(|_| store.spend(&charges))).await;
     let mut left: Vec<u64> =
-        outcomes.into_iter().map(|outcome| outcome.unwrap().buckets[0].held().whole_tokens()).collect();
+        outcomes.into_iter().map(|outcome| outcome.unwrap().buckets[0].amount().whole_tokens()).collect();
     left.sort_unstable();
     assert_eq!(left, (99_936..100_000).collect::<Vec<u64>>(), "each caller sees its own spend");
     let after = store.stats();
@@ -63,7 +63,7 @@ async fn scripts_that_are_flushed_all_the_time_cost_no_decision() {
         assert!(store.spend(&charges("ann", LIMIT, 1)).await.unwrap().allowed);
     }
     let outcome = store.peek(&charges("ann", LIMIT, 1)).await.unwrap();
-    assert_eq!(outcome.buckets[0].held().whole_tokens(), 99_950, "and none is charged twice");
+    assert_eq!(outcome.buckets[0].amount().whole_tokens(), 99_950, "and none is charged twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use spile_core::Store;
+use spile_core::StoreExt;
 use spile_redis::{CredentialsError, RedisStore, Script};
 use spile_testkit::redis::{RedisSentinel, RedisServer};
 use spile_testkit::wait;

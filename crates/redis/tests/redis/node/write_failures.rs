@@ -1,6 +1,6 @@
 //! A Redis that is there and refuses to write: what the store tells of it, and how it notices the end.
 
-use spile_core::Store;
+use spile_core::StoreExt;
 use spile_redis::{RedisErrorKind, RedisStore};
 use spile_testkit::redis::{Flavour, RedisServer};
 use spile_testkit::wait;
@@ -48,7 +48,7 @@ async fn a_refusal_is_told_in_redis_own_words_until_redis_writes_again_even_with
             server.command(heals);
             wait::until_true("it to write again", || store.trouble().is_none());
             assert_eq!(
-                store.spend(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].held().whole_tokens(),
+                store.spend(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].amount().whole_tokens(),
                 2
             );
         }

@@ -8,31 +8,29 @@ use fastrand::Rng;
 use futures_util::future::join_all;
 use spile_calendar::{CalendarLimit, Period};
 use spile_core::{
-    Bucket, Charge, ChargeOutcome, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, MicroTokens,
-    Micros, NamedLimit, Outcome, PartialOutcome, PermitId, PermitStep, RefundId, RefundOutcome,
-    ReservationMarker, SettleOutcome, Store,
+    Amount, Bucket, Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit,
+    Operation, PermitId, PermitStep, QuotaWindows, RefundId, Reply, ReservationMarker, Store, StoreExt, Unit,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
-use spile_testkit::redis::{Flavour, RedisServer, Reply};
+use spile_testkit::redis::{Flavour, RedisReply, RedisServer};
 use spile_testkit::store::ModelStore;
 
 use crate::common;
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
-/// Their markers, by the names under which they are stored.
-const MARKERS: [&str; 6] = [
-    "refund:order-7",
-    "refund:order%208%20%7B%7D%3A%25",
-    "reservation:00000000000000000000000000000000",
-    "reservation:00000000000000000000000000000001",
-    "reservations:1024s",
-    "reservations:131072s",
-];
-const NAMES: [&str; 6] = ["free", "gold", "gold/burst", "gold/daily", "gold/jobs", "jobs"];
+/// How many seconds reservations are open.
+const TTLS: [u64; 2] = [600, 86_400];
+/// The shape of the limits under a name does not change: Redis has one bucket for a name, and the core has one for each shape.
+const NAMES: [&str; 7] = ["free", "gold", "gold/burst", "gold/daily", "month", "gold/jobs", "jobs"];
 /// The names of concurrencies.
 const PERMITS: [&str; 2] = ["gold/jobs", "jobs"];
+/// The names of quotas. The windows of each are the same for a round: Redis keeps when a bucket was written, and the core when its
+/// window ends.
+const QUOTAS: [&str; 2] = ["gold/daily", "month"];
+/// Costs that are no whole number of tokens.
+const PARTS: [i64; 3] = [1, 499_999, 2_000_001];
 
 /// Operations that are asked at once, so that they share a call and in it their buckets.
 const MOST_AT_ONCE: usize = 24;
@@ -81,23 +79,14 @@ enum Kind {
     Reset,
 }
 
-/// What a step did, in a form that compares.
-#[derive(Debug, PartialEq)]
-enum Did {
-    Step(Outcome),
-    SpendUpTo(PartialOutcome),
-    Refund(RefundOutcome),
-    Charge(ChargeOutcome),
-    Settle(SettleOutcome),
-    Reset,
-}
-
 struct Trace {
     server: RedisServer,
     seed: u64,
     random: Rng,
     /// How many permits have been asked for.
     permits: u64,
+    /// The windows of [`QUOTAS`].
+    windows: [QuotaWindows; 2],
 }
 
 /// The three stores of one round, on one clock.
@@ -113,7 +102,9 @@ impl Trace {
         let seed = std::env::var("SPILE_SEED").ok().and_then(|text| text.parse().ok());
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
         let server = RedisServer::builder().flavour(flavour).start();
-        Self { server, seed, random: Rng::with_seed(seed), permits: 0 }
+        let mut random = Rng::with_seed(seed);
+        let windows = std::array::from_fn(|_| windows(&mut random));
+        Self { server, seed, random, permits: 0, windows }
     }
 
     async fn run(mut self, operations: usize) {
@@ -132,6 +123,7 @@ impl Trace {
 
     fn round(&mut self) -> Round {
         let clock = FakeClock::at(Micros::new(self.random.u64(2_000_000..4_000_000_000_000_000)));
+        self.windows = std::array::from_fn(|_| windows(&mut self.random));
         // One connection keeps the order in which requests are made.
         let redis = RedisStore::builder(self.server.url())
             .connections(1)
@@ -195,14 +187,15 @@ impl Trace {
             let key = charges[0].key();
             charges =
                 Charges::distinct(charges.into_iter().filter(|charge| charge.key() == key)).expect("a chain");
-            let actual = self.random.u64(0..=2 * u64::from(charges[0].cost().get()));
-            let kind = Kind::Settle(marker, Cost::new(actual).unwrap_or(Cost::MAX));
+            let actual = Amount::from_micro(self.random.i64(0..=2 * charges[0].cost().amount().micro()));
+            let actual = if self.random.bool() { actual } else { actual.floored_to(Amount::TOKEN) };
+            let kind = Kind::Settle(marker, Cost::saturating(actual));
             return Step { kind, charges };
         }
         if matches!(kind, Kind::Charge) {
             let late = |charge: &Charge<'static>| {
-                let cost = u64::from(charge.cost().get()) * self.random.u64(0..=3);
-                Charge::late(charge.key(), charge.limit().clone(), Cost::new(cost).unwrap_or(Cost::MAX))
+                let cost = charge.cost().amount() * self.random.u64(0..=3);
+                Charge::late(charge.key(), charge.limit().clone(), Cost::saturating(cost))
             };
             charges = Charges::distinct(charges.iter().map(late).collect::<Vec<_>>()).expect("a chain");
         }
@@ -224,8 +217,8 @@ impl Trace {
     }
 
     fn marker(&mut self) -> ReservationMarker {
-        let ttl = [600, 86_400][self.random.usize(..2)];
-        ReservationMarker::new(self.random.u128(..2), Duration::from_secs(ttl)).expect("within bounds")
+        let ttl = TTLS[self.random.usize(..2)];
+        marker(self.random.u128(..2), ttl)
     }
 
     fn charges(&mut self) -> Charges<'static> {
@@ -243,44 +236,33 @@ impl Trace {
         Charges::new(chain).expect("no bucket twice")
     }
 
-    /// Any quota. No bucket of one expires in real time within minutes.
-    fn quota(&mut self) -> Limit {
-        const ZONES: [&str; 8] = [
-            "UTC",
-            "Europe/Berlin",
-            "America/New_York",
-            "America/Sao_Paulo",
-            "Asia/Kathmandu",
-            "Australia/Lord_Howe",
-            "Pacific/Apia",
-            "Africa/Monrovia",
-        ];
-        let period = Period::ALL[self.random.usize(..Period::ALL.len())];
-        let tokens = [1, 7, 100, 1_000_000_000][self.random.usize(..4)];
-        let quota = Limit::quota(tokens).per(period);
-        let quota = quota.zone(ZONES[self.random.usize(..ZONES.len())]).expect("a zone");
+    /// Any quota with these windows.
+    fn quota(&mut self, windows: QuotaWindows) -> Limit {
+        let tokens = Amount::from([1, 7, 100, 1_000_000_000][self.random.usize(..4)]);
+        let quota = Limit::per_window(tokens, windows).unit(self.unit());
         let quota = if self.random.bool() { quota } else { quota.debt(self.random.u64(0..200)) };
-        let anchored = match period {
-            Period::Minute | Period::Hour => Ok(quota),
-            Period::Day => quota.anchor(self.random.i64(0..24)),
-            Period::Week => quota.anchor(["mon", "wed", "sunday"][self.random.usize(..3)]),
-            Period::Month => quota.anchor(self.random.i64(1..=31)),
-            Period::Year => quota.anchor(["01-01", "02-29", "12-31", "06-15"][self.random.usize(..4)]),
-        };
-        anchored.expect("an anchor").build().expect("within bounds")
+        quota.build().expect("within bounds")
     }
 
-    /// Any limit that fills slowly enough not to expire in real time while the test's clock stands still.
-    fn limit(&mut self) -> Limit {
-        if self.random.u32(0..4) == 0 {
-            return self.quota();
-        }
+    /// Now and then money, which has another quantum.
+    fn unit(&mut self) -> Unit {
+        if self.random.u32(0..4) == 0 { "usd".parse().expect("a currency") } else { Unit::Requests }
+    }
+
+    /// Any rate that fills slowly enough not to expire in real time while the test's clock stands still.
+    fn rate(&mut self) -> Limit {
         loop {
-            let tokens = |random: &mut Rng| 10f64.powf(random.f64() * 9.0) as u64;
+            let tokens = |random: &mut Rng| {
+                let micro = (10f64.powf(random.f64() * 9.0) * 1e6) as i64;
+                let whole = Amount::from_micro(micro).floored_to(Amount::TOKEN);
+                if random.u32(0..4) == 0 { Amount::from_micro(micro) } else { whole }
+            };
             let (capacity, refill) = (tokens(&mut self.random), tokens(&mut self.random));
-            let period = Duration::from_micros(tokens(&mut self.random).max(1) * self.random.u64(1..100_000));
-            let limit = Limit::per(refill, period).burst(capacity);
-            let limit = if self.random.bool() { limit } else { limit.debt(tokens(&mut self.random) - 1) };
+            let count = tokens(&mut self.random).whole_tokens().max(1);
+            let period = Duration::from_micros(count * self.random.u64(1..100_000));
+            let limit = Limit::per(refill, period).burst(capacity).unit(self.unit());
+            let limit =
+                if self.random.bool() { limit } else { limit.debt(tokens(&mut self.random) - Amount::TOKEN) };
             match limit.build() {
                 Ok(limit) if limit.fill_time() > Duration::from_secs(300) => return limit,
                 _ => {}
@@ -294,27 +276,26 @@ impl Trace {
         let limit = if PERMITS.contains(&name) {
             let hold = Duration::from_secs([600, 600, 1_200][self.random.usize(..3)]);
             Limit::concurrent(self.random.u64(1..4)).hold(hold).build().expect("within bounds")
+        } else if let Some(quota) = QUOTAS.iter().position(|quota| *quota == name) {
+            self.quota(self.windows[quota])
         } else {
-            self.rate_or_quota(name)
+            match self.random.u32(0..8) {
+                0 => limits(name)[1],
+                1..5 => limits(name)[0],
+                _ => self.rate(),
+            }
         };
-        let capacity = u64::from(limit.capacity());
-        let cost = match self.random.u32(0..10) {
-            0 => 0,
-            1..6 => 1,
-            6..9 => self.random.u64(0..=capacity.min(20)),
-            _ => self.random.u64(0..=capacity),
+        let capacity = limit.capacity();
+        let cost = match self.random.u32(0..12) {
+            0 => Amount::ZERO,
+            1..6 => Amount::TOKEN,
+            6..9 => Amount::from(self.random.u64(0..=capacity.whole_tokens().min(20))),
+            9..11 => Amount::from_micro(PARTS[self.random.usize(..PARTS.len())]),
+            _ => Amount::from_micro(self.random.i64(0..=capacity.micro())),
         };
         let named = NamedLimit::new(LimitName::new(name).expect("a sound name"), limit);
         let cost = Cost::new(cost.min(capacity)).expect("a sound cost");
         Charge::new(Key::new(key).expect("a sound key"), named, cost).expect("a cost that is covered")
-    }
-
-    fn rate_or_quota(&mut self, name: &str) -> Limit {
-        match self.random.u32(0..8) {
-            0 => limits(name)[1],
-            1..5 => limits(name)[0],
-            _ => self.limit(),
-        }
     }
 
     fn compare_what_is_stored(&self, round: &Round) {
@@ -325,11 +306,33 @@ impl Trace {
                 let model: Vec<_> = model.map(|held| (held.id.to_string(), held.until.get())).collect();
                 assert_eq!(stored, model, "seed {}: {key} {name}", self.seed);
             }
-            for name in NAMES.into_iter().filter(|name| !PERMITS.contains(name)).chain(MARKERS) {
+            for charge in self.buckets(key) {
+                let name = charge.limit().name().as_str();
                 let stored = self.stored(key, name);
-                assert_eq!(stored, round.model.bucket(key, name), "seed {}: {key} {name}", self.seed);
+                assert_eq!(stored, round.model.bucket(&charge), "seed {}: {key} {name}", self.seed);
             }
         }
+    }
+
+    /// All that a key may have, with the markers.
+    fn buckets(&self, key: &'static str) -> Vec<Charge<'static>> {
+        let key = Key::new(key).expect("a sound key");
+        let bucket = |name: &str| {
+            let quota = QUOTAS.iter().position(|quota| *quota == name).map(|quota| self.windows[quota]);
+            let limit = match quota {
+                Some(windows) => Limit::per_window(1, windows).build(),
+                None => Limit::per_second(1).build(),
+            };
+            let name = LimitName::new(name).expect("a sound name");
+            Charge::late(key, NamedLimit::new(name, limit.expect("within bounds")), Cost::ONE)
+        };
+        let any = Charges::from(bucket(NAMES[0]));
+        let refunds = IDS.iter().flat_map(|id| RefundId::new(id).expect("a sound id").mark(&any));
+        let reservations =
+            (0..2).flat_map(|number| TTLS.map(|ttl| marker(number, ttl).reserve(&any))).flatten();
+        let markers = refunds.chain(reservations);
+        let names = NAMES.into_iter().filter(|name| !PERMITS.contains(name));
+        names.map(bucket).chain(markers).collect()
     }
 
     fn stored_permits(&self, key: &str, name: &str) -> Vec<(String, u64)> {
@@ -350,14 +353,16 @@ impl Trace {
         let (held, written) = (format!("{prefix}t"), format!("{prefix}ts"));
         let reply = self.server.command(&["HMGET", &hash, &held, &written, "v"]);
         match reply.list() {
-            [Reply::Nil, Reply::Nil, _] => None,
+            [RedisReply::Nil, RedisReply::Nil, _] => None,
             [held, written, version] if version.text() == "1" => {
-                let number = |digits: &Reply| digits.text().parse::<i64>().expect("plain digits");
+                let number = |digits: &RedisReply| digits.text().parse::<i64>().expect("plain digits");
                 let written = Micros::new(number(written).unsigned_abs());
-                let used =
-                    held.text().strip_prefix("used ").map(|used| used.parse::<i64>().expect("plain digits"));
-                let held = used.map_or_else(|| number(held), |used| -4_000_000_000_000_000 - used);
-                Some(Bucket::new(MicroTokens::new(held), written))
+                let Some(used) = held.text().strip_prefix("used ") else {
+                    return Some(Bucket::new(Amount::from_micro(number(held)), written));
+                };
+                let quota = QUOTAS.iter().position(|quota| *quota == name).expect("a quota");
+                let used = Amount::from_micro(used.parse().expect("plain digits"));
+                Some(Bucket::new(used, self.windows[quota].window_at(written).end))
             }
             fields => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
         }
@@ -365,31 +370,67 @@ impl Trace {
 }
 
 impl Step {
-    async fn take(&self, store: &impl Store) -> Did {
+    /// What the store replies. `None` for a reset, whose reply shows nothing.
+    async fn take(&self, store: &impl Store) -> Option<Reply> {
         let charges = &self.charges;
-        match &self.kind {
-            Kind::Spend => Did::Step(store.spend(charges).await.expect("an answer")),
-            Kind::Peek => Did::Step(store.peek(charges).await.expect("an answer")),
-            Kind::Refund => Did::Step(store.refund(charges).await.expect("an answer")),
-            Kind::RefundOnce(id) => {
-                let id = RefundId::new(id).expect("a sound id");
-                Did::Refund(store.refund_once(charges, id).await.expect("an answer"))
-            }
-            Kind::Charge => Did::Charge(store.charge(charges).await.expect("an answer")),
+        let reserved;
+        let asked = match &self.kind {
             Kind::Reserve(marker) => {
-                Did::Step(store.spend(&marker.reserve(charges)).await.expect("an answer"))
+                reserved = marker.reserve(charges);
+                &reserved
             }
-            Kind::Permit(id, step) => Did::Step(store.permit(charges, id, *step).await.expect("an answer")),
-            Kind::Settle(marker, actual) => {
-                Did::Settle(store.settle(charges, *marker, *actual).await.expect("an answer"))
-            }
-            Kind::SpendUpTo => Did::SpendUpTo(store.spend_up_to(charges).await.expect("an answer")),
-            Kind::Reset => {
-                store.reset(charges).await.expect("an answer");
-                Did::Reset
+            _ => charges,
+        };
+        let operation = match &self.kind {
+            Kind::Spend | Kind::Reserve(_) => Operation::Spend,
+            Kind::Peek => Operation::Peek,
+            Kind::SpendUpTo => Operation::SpendUpTo,
+            Kind::Refund => Operation::Refund(None),
+            Kind::RefundOnce(id) => Operation::Refund(Some(RefundId::new(id).expect("a sound id"))),
+            Kind::Charge => Operation::Charge,
+            Kind::Settle(marker, actual) => Operation::Settle(*marker, *actual),
+            Kind::Permit(id, step) => Operation::Permit(id, *step),
+            Kind::Reset => Operation::Reset,
+        };
+        let mut reply = store.ask(operation, asked).await.expect("an answer");
+        for (charge, bucket) in asked.iter().zip(reply.buckets.iter_mut()) {
+            // Of a quota that is unused, Redis does not tell whether it has ever been used.
+            let limit = charge.limit().limit();
+            if limit.windows().is_some() && bucket.amount() == Amount::ZERO {
+                *bucket = Bucket::full(limit, reply.at);
             }
         }
+        (!matches!(self.kind, Kind::Reset)).then_some(reply)
     }
+}
+
+fn marker(number: u128, ttl: u64) -> ReservationMarker {
+    ReservationMarker::new(number, Duration::from_secs(ttl)).expect("within bounds")
+}
+
+/// The windows of any quota. No bucket of one expires in real time within minutes.
+fn windows(random: &mut Rng) -> QuotaWindows {
+    const ZONES: [&str; 8] = [
+        "UTC",
+        "Europe/Berlin",
+        "America/New_York",
+        "America/Sao_Paulo",
+        "Asia/Kathmandu",
+        "Australia/Lord_Howe",
+        "Pacific/Apia",
+        "Africa/Monrovia",
+    ];
+    let period = Period::ALL[random.usize(..Period::ALL.len())];
+    let quota = Limit::quota(1).per(period).zone(ZONES[random.usize(..ZONES.len())]).expect("a zone");
+    let anchored = match period {
+        Period::Minute | Period::Hour => Ok(quota),
+        Period::Day => quota.anchor(random.i64(0..24)),
+        Period::Week => quota.anchor(["mon", "wed", "sunday"][random.usize(..3)]),
+        Period::Month => quota.anchor(random.i64(1..=31)),
+        Period::Year => quota.anchor(["01-01", "02-29", "12-31", "06-15"][random.usize(..4)]),
+    };
+    let limit = anchored.expect("an anchor").build().expect("within bounds");
+    limit.windows().expect("a quota has windows")
 }
 
 /// Slow enough that nothing expires in real time while the test's clock stands still.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use spile_core::{Charges, FakeClock, Limit, Store};
+use spile_core::{Charges, FakeClock, Inspect, Kept, Limit, StoreExt};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisServer;
 
@@ -23,15 +23,16 @@ fn ttl_ms(server: &RedisServer, key: &str) -> i64 {
 fn time_to_full_us(server: &RedisServer, limit: &Limit) -> u64 {
     let fields = server.command(&["HMGET", BUCKET, "t", "ts"]);
     let time = server.command(&["TIME"]);
-    let number = |reply: &spile_testkit::redis::Reply| u64::try_from(reply.int()).expect("not below zero");
+    let number =
+        |reply: &spile_testkit::redis::RedisReply| u64::try_from(reply.int()).expect("not below zero");
     let [held, written] = fields.list() else { panic!("two fields") };
     let [seconds, micros] = time.list() else { panic!("two parts") };
     let now = spile_core::Micros::new(number(seconds) * 1_000_000 + number(micros));
     let bucket = spile_core::Bucket::new(
-        spile_core::MicroTokens::new(held.int()),
+        spile_core::Amount::from_micro(held.int()),
         spile_core::Micros::new(number(written)),
     );
-    bucket.wait_for_us(limit, limit.capacity_micro(), now)
+    bucket.wait_for_us(limit, limit.capacity(), now)
 }
 
 #[tokio::test]
@@ -49,16 +50,17 @@ async fn a_new_bucket_lives_for_twice_the_seconds_it_takes_to_fill() {
 }
 
 #[tokio::test]
-async fn the_time_that_is_left_is_told_of_each_bucket() {
+async fn the_time_for_which_each_bucket_is_kept_is_reported() {
     let server = RedisServer::start();
     let store = store(&server);
     let asked = charges("ann", "10, 1/s", 1);
-    assert_eq!(store.times_to_live(&asked).await.unwrap(), [None]);
+    assert_eq!(store.kept(&asked).await.unwrap(), [Kept::Absent]);
     store.spend(&asked).await.unwrap();
-    let told = store.times_to_live(&asked).await.unwrap()[0].expect("the bucket is there");
-    assert!(told <= Duration::from_secs(20) && told > Duration::from_secs(19), "{told:?}");
+    let kept = store.kept(&asked).await.unwrap();
+    let [Kept::For(time)] = kept[..] else { panic!("the bucket is there: {kept:?}") };
+    assert!(time <= Duration::from_secs(20) && time > Duration::from_secs(19), "{time:?}");
     server.command(&["PERSIST", BUCKET]);
-    assert_eq!(store.times_to_live(&asked).await.unwrap(), [Some(Duration::MAX)]);
+    assert_eq!(store.kept(&asked).await.unwrap(), [Kept::UntilFull]);
 }
 
 /// However much of its life a key has left, and whatever limit it was last written under, a question leaves it long
@@ -73,7 +75,7 @@ async fn no_question_leaves_a_bucket_that_expires_before_its_limit_has_filled_it
     for _ in 0..2_000 {
         let text = limits[random.usize(..limits.len())];
         let limit: Limit = text.parse().unwrap();
-        let cost = random.u64(1..=u64::from(limit.capacity()));
+        let cost = random.u64(1..=limit.capacity().whole_tokens());
         let asked = charges("ann", text, cost);
         match random.u32(..4) {
             0 => drop(store.refund(&asked).await.unwrap()),
@@ -127,7 +129,7 @@ async fn a_denial_by_a_slower_limit_keeps_a_drained_bucket_until_that_limit_has_
     assert!(ttl_ms(&server, BUCKET) <= 2_000, "a peek writes nothing");
     assert!(!store.spend(&tightened).await.unwrap().allowed);
     assert!(ttl_ms(&server, BUCKET) > 10 * 3_600_000, "ten tokens at one an hour");
-    assert_eq!(store.spend_up_to(&tightened).await.unwrap().tokens, 0);
+    assert_eq!(store.spend_up_to(&tightened).await.unwrap().granted, 0);
     assert!(!store.spend(&charges("ann", "10, 10/s", 10)).await.unwrap().allowed);
     let calls = server.info("commandstats", "cmdstat_pexpire").expect("two were written");
     assert!(calls.starts_with("calls=2,"), "one by the spend and one by the first denial: {calls}");

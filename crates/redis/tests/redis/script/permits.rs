@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Charges, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep, Store,
+    Charges, Cost, FakeClock, Inspect, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep,
+    StoreExt,
 };
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisServer};

@@ -1,6 +1,6 @@
 //! State that nobody of ours wrote is repaired to a full bucket and counted; it never stops a decision.
 
-use spile_core::{Charges, Store};
+use spile_core::{Charges, StoreExt};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisServer};
 
@@ -40,7 +40,7 @@ async fn whatever_is_found_a_spend_repairs_it_counts_it_and_leaves_a_key_that_ex
             server.command(breakage);
             let outcome = store.spend(&charges("ann", LIMIT, 3)).await.unwrap();
             assert!(outcome.allowed, "{flavour:?} {breakage:?}");
-            assert_eq!(outcome.buckets[0].held().whole_tokens(), 7, "{flavour:?} {breakage:?}");
+            assert_eq!(outcome.buckets[0].amount().whole_tokens(), 7, "{flavour:?} {breakage:?}");
             assert_eq!(store.stats().repairs, done as u64 + 1, "{flavour:?} {breakage:?}");
             assert_eq!(server.command(&["HGET", BUCKET, "t"]).int(), 7_000_000);
             assert_eq!(server.command(&["HGET", BUCKET, "v"]).int(), 1);

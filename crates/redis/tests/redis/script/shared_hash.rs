@@ -1,8 +1,9 @@
 //! The limits of a plan share one hash for each key, and take over what was stored before they did.
 
-use spile_core::{Charges, Store};
+use spile_calendar::CalendarLimit;
+use spile_core::{Amount, Charge, Charges, Cost, Inspect, Kept, Key, Limit, LimitName, NamedLimit, StoreExt};
 use spile_redis::RedisStore;
-use spile_testkit::redis::{Flavour, RedisServer, Reply};
+use spile_testkit::redis::{Flavour, RedisReply, RedisServer};
 
 use crate::common::{charge, patient};
 
@@ -21,12 +22,12 @@ fn gold(cost: u64) -> Charges<'static> {
 
 fn fields(server: &RedisServer) -> Vec<String> {
     let reply = server.command(&["HGETALL", HASH]);
-    reply.list().iter().map(|field| Reply::text(field).to_owned()).collect()
+    reply.list().iter().map(|field| RedisReply::text(field).to_owned()).collect()
 }
 
 fn keys(server: &RedisServer) -> Vec<String> {
     let reply = server.command(&["KEYS", "*"]);
-    let mut keys: Vec<_> = reply.list().iter().map(|key| Reply::text(key).to_owned()).collect();
+    let mut keys: Vec<_> = reply.list().iter().map(|key| RedisReply::text(key).to_owned()).collect();
     keys.sort();
     keys
 }
@@ -76,10 +77,10 @@ async fn a_reset_of_one_limit_leaves_the_others_and_of_all_nothing() {
     store.spend(&gold(3)).await.unwrap();
     store.spend(&alone).await.unwrap();
     store.reset(&burst).await.unwrap();
-    assert_eq!(store.peek(&gold(1)).await.unwrap().buckets[1].held().whole_tokens(), 97);
-    assert_eq!(store.times_to_live(&burst).await.unwrap(), [None]);
+    assert_eq!(store.peek(&gold(1)).await.unwrap().buckets[1].amount().whole_tokens(), 97);
+    assert_eq!(store.kept(&burst).await.unwrap(), [Kept::Absent]);
     store.reset(&alone).await.unwrap();
-    assert_eq!(store.peek(&gold(1)).await.unwrap().buckets[1].held().whole_tokens(), 97);
+    assert_eq!(store.peek(&gold(1)).await.unwrap().buckets[1].amount().whole_tokens(), 97);
     store.reset(&gold(1)).await.unwrap();
     assert_eq!(keys(&server), [""; 0]);
 }
@@ -89,10 +90,10 @@ async fn what_was_stored_before_is_taken_over_by_the_first_charge_and_not_by_a_l
     let server = RedisServer::start();
     let store = store(&server);
     stored_before(&server, "burst", "4000000");
-    let left = |outcome: spile_core::Outcome| outcome.buckets[0].held().whole_tokens();
+    let left = |outcome: spile_core::Outcome| outcome.buckets[0].amount().whole_tokens();
     assert_eq!(left(store.peek(&gold(1)).await.unwrap()), 4);
-    let told = store.times_to_live(&gold(1)).await.unwrap();
-    assert!(told[0].is_some() && told[1].is_none(), "{told:?}");
+    let kept = store.kept(&gold(1)).await.unwrap();
+    assert!(matches!(kept[..], [Kept::For(_), Kept::Absent]), "{kept:?}");
     assert_eq!(keys(&server), [format!("{HASH}/burst")]);
     assert_eq!(left(store.spend(&gold(3)).await.unwrap()), 1);
     assert_eq!(keys(&server), [HASH]);
@@ -109,7 +110,7 @@ async fn a_denial_takes_over_what_was_stored_before() {
     assert!(server.command(&["PTTL", HASH]).int() > 0);
     let looked = store.peek(&gold(1)).await.unwrap();
     assert_eq!(
-        looked.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect::<Vec<_>>(),
+        looked.buckets.iter().map(|bucket| bucket.amount().whole_tokens()).collect::<Vec<_>>(),
         [2, 100]
     );
 }
@@ -132,10 +133,25 @@ async fn a_broken_field_costs_its_own_bucket_only() {
     server.command(&["HSET", HASH, "burst:t", "nan"]);
     let outcome = store.spend(&gold(1)).await.unwrap();
     assert_eq!(
-        outcome.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect::<Vec<_>>(),
+        outcome.buckets.iter().map(|bucket| bucket.amount().whole_tokens()).collect::<Vec<_>>(),
         [9, 94]
     );
     assert_eq!(store.stats().repairs, 1);
+}
+
+/// The hash has one bucket for a limit, whatever its shape.
+#[tokio::test]
+async fn a_quota_in_place_of_a_rate_owes_what_the_rate_owed() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let late = charge("ann", "gold/burst", BURST, 0);
+    let late = Charge::late(late.key(), late.limit().clone(), Cost::new(14).unwrap());
+    assert_eq!(store.charge(&late.into()).await.unwrap().uncovered, Amount::ZERO);
+    let quota = Limit::quota(100).per_month().build().unwrap();
+    let quota = NamedLimit::new(LimitName::new("gold/burst").unwrap(), quota);
+    let quota = Charges::one(Key::new("ann").unwrap(), &quota, Cost::ONE).unwrap();
+    let outcome = store.peek(&quota).await.unwrap();
+    assert_eq!(outcome.buckets[0].available(quota[0].limit().limit(), outcome.at), Amount::from(96));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::{Limit, Plan, Store, StoreError};
+use spile_core::{Limit, Plan, StoreError, StoreExt};
 use spile_limiter::RateLimiter;
 use spile_redis::{RedisStore, Script};
 use spile_testkit::redis::{RedisSentinel, RedisServer};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use spile_core::{Charges, Clock, Cost, RefundId, ReservationMarker, Store, StoreError, SystemClock};
+use spile_core::{
+    Amount, Charges, Clock, Cost, RefundId, ReservationMarker, StoreError, StoreExt, SystemClock,
+};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{RedisCluster, RedisServer};
 use spile_testkit::wait;
@@ -34,7 +36,7 @@ fn chain(keys: &[&'static str]) -> Charges<'static> {
 
 async fn left(store: &RedisStore, names: &[&'static str]) -> Vec<u64> {
     let stands = store.peek(&chain(names)).await.unwrap();
-    stands.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect()
+    stands.buckets.iter().map(|bucket| bucket.amount().whole_tokens()).collect()
 }
 
 /// A slot that somebody began to move and left so, with whatever keys on either side.
@@ -61,7 +63,7 @@ async fn a_chain_is_decided_exactly_while_its_slot_moves_whatever_keys_exist() {
     let expected = [before[0] - 40, before[1] - 40, 960, 960];
     assert_eq!(left(&store, &names).await, expected, "each was charged once per decision");
     let granted = store.spend_up_to(&chain(&names)).await.unwrap();
-    assert_eq!(granted.tokens, 1);
+    assert_eq!(granted.granted, 1);
     store.refund(&chain(&names)).await.unwrap();
     assert_eq!(left(&store, &names).await, expected);
     let id = RefundId::new("an id").unwrap();
@@ -76,7 +78,11 @@ async fn a_chain_is_decided_exactly_while_its_slot_moves_whatever_keys_exist() {
         for settled in [true, false] {
             let cost = Cost::new(actual).unwrap();
             let outcome = store.settle(&chain(&names), marker, cost).await.unwrap();
-            assert_eq!((outcome.settled, outcome.uncovered), (settled, 0), "once, also while the slot moves");
+            assert_eq!(
+                (outcome.settled, outcome.uncovered),
+                (settled, Amount::ZERO),
+                "once, also while the slot moves"
+            );
             let after = before.iter().map(|left| left.wrapping_add_signed(difference)).collect::<Vec<_>>();
             assert_eq!(left(&store, &names).await, after);
         }

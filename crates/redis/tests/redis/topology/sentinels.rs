@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::{Cost, ReservationMarker, Store};
+use spile_core::{Cost, ReservationMarker, StoreExt};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisSentinel;
 use spile_testkit::wait;
@@ -56,7 +56,7 @@ async fn a_reservation_is_settled_once_across_a_failover() {
     until_it_spends(&store).await;
     for _ in 0..3 {
         let again = store.settle(&reserved, marker, Cost::new(100).unwrap()).await.unwrap();
-        assert_eq!(again.outcome.buckets[0].held().whole_tokens(), 900, "settled then or now, and once");
+        assert_eq!(again.outcome.buckets[0].amount().whole_tokens(), 900, "settled then or now, and once");
     }
 }
 

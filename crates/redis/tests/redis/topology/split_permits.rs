@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep, Store,
+    Charge, Charges, Cost, Inspect, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep, StoreExt,
 };
 use spile_testkit::redis::{RedisCluster, RedisServer};
 use spile_testkit::wait;
 
-use crate::common::patient;
+use crate::common::{charge, patient};
 
 /// Two keys on two nodes, in the order in which a chain asks for them.
 fn keys_on_two_nodes(cluster: &RedisCluster) -> [(&'static str, usize); 2] {
@@ -77,4 +77,25 @@ async fn an_entry_that_one_of_two_nodes_refused_may_have_run() {
     assert!(why.may_have_run(), "{why}");
     let why = store.permit(&place(refused).into(), &id(2), PermitStep::Retake).await.unwrap_err();
     assert!(!why.may_have_run(), "{why}");
+}
+
+/// In both orders of the two nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_one_node_are_returned_only_if_a_permit_of_the_other_was_denied_or_ended() {
+    let cluster = RedisCluster::of_masters(3);
+    let store = patient(&cluster.url()).build().unwrap();
+    let [(one, _), (two, _)] = keys_on_two_nodes(&cluster);
+    for (paying, working) in [(one, two), (two, one)] {
+        let tokens = charge(paying, "tokens", "10, 1/h", 3);
+        let chain = Charges::new([tokens.clone(), place(working)]).unwrap();
+        let left =
+            async || store.peek(&tokens.clone().into()).await.unwrap().buckets[0].amount().whole_tokens();
+        assert!(store.permit(&chain, &id(1), PermitStep::Acquire).await.unwrap().allowed);
+        assert!(!store.permit(&chain, &id(2), PermitStep::Acquire).await.unwrap().allowed);
+        assert_eq!(left().await, 7, "a denial returns what it took");
+        assert!(!store.permit(&chain, &id(2), PermitStep::Release).await.unwrap().allowed);
+        assert_eq!(left().await, 7, "a permit that is not held returns nothing");
+        assert!(store.permit(&chain, &id(1), PermitStep::Release).await.unwrap().allowed);
+        assert_eq!(left().await, 10, "a permit that ends returns what it took");
+    }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use spile_calendar::CalendarLimit;
 use spile_core::{
-    Charges, Clock, Cost, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep, Store, StoreError,
-    SystemClock,
+    Charge, Charges, Clock, Cost, Inspect, Kept, Key, Limit, LimitName, Micros, NamedLimit, PermitId,
+    PermitStep, StoreError, StoreExt, SystemClock,
 };
 use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer, Takeover};
@@ -110,7 +111,7 @@ async fn the_guides_acl_line_allows_all_that_a_store_does_and_nothing_else_is_ne
         server.command(&["SCRIPT", "FLUSH"]);
         let asked = charges("ann", LIMIT, 2);
         store.refund(&asked).await.unwrap();
-        assert_eq!(store.spend_up_to(&asked).await.unwrap().tokens, 2);
+        assert_eq!(store.spend_up_to(&asked).await.unwrap().granted, 2);
         store.peek(&asked).await.unwrap();
         store.reset(&asked).await.unwrap();
         server.command(&["LPUSH", "spile:{ann}:limit", "x"]);
@@ -176,10 +177,10 @@ async fn sentinel_names_the_master_and_a_failover_is_followed() {
     let store = RedisStore::builder(sentinel.url()).build().unwrap();
     until_it_spends(&store).await;
     sentinel.wait_for_replica();
-    let left = store.peek(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].held();
+    let left = store.peek(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].amount();
     sentinel.fail_over();
     assert!(until_it_spends(&store).await < Duration::from_secs(1));
-    let after = store.peek(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].held();
+    let after = store.peek(&charges("ann", LIMIT, 0)).await.unwrap().buckets[0].amount();
     assert!(after < left, "the replica had the bucket");
 }
 
@@ -254,7 +255,7 @@ async fn a_slot_that_is_being_moved_loses_no_decision_and_charges_none_twice() {
     }
     assert!(store.spend(&chain).await.unwrap().allowed);
     let stands = store.peek(&chain).await.unwrap();
-    let left: Vec<u64> = stands.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect();
+    let left: Vec<u64> = stands.buckets.iter().map(|bucket| bucket.amount().whole_tokens()).collect();
     assert_eq!(left, [996, 997]);
 }
 
@@ -273,14 +274,29 @@ async fn a_chain_over_several_slots_gives_back_what_it_took_when_a_later_slot_de
         let denied = store.spend(&chain).await.unwrap();
         assert!(!denied.allowed);
         let expected = names.map(|name| if name == scarce { 0 } else { 999 });
-        let left: Vec<u64> = denied.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect();
+        let left: Vec<u64> = denied.buckets.iter().map(|bucket| bucket.amount().whole_tokens()).collect();
         assert_eq!(left, expected, "scarce: {scarce}");
         let stands = store.peek(&chain).await.unwrap();
-        let stand: Vec<u64> = stands.buckets.iter().map(|bucket| bucket.held().whole_tokens()).collect();
+        let stand: Vec<u64> = stands.buckets.iter().map(|bucket| bucket.amount().whole_tokens()).collect();
         assert_eq!(stand, left, "and that is how they stand");
         let wide = Charges::new(names.map(|name| charge(name, "wide", LIMIT, 5))).unwrap();
-        assert_eq!(store.spend_up_to(&wide).await.unwrap().tokens, 5);
+        assert_eq!(store.spend_up_to(&wide).await.unwrap().granted, 5);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_time_for_which_buckets_in_several_slots_are_kept_is_reported() {
+    let cluster = shared_cluster();
+    let store = patient(&cluster.url()).build().unwrap();
+    let quota = Limit::quota(1).per_month().build().unwrap();
+    let quota = NamedLimit::new(LimitName::new("month").unwrap(), quota);
+    let quota = Charge::new(Key::new("joe").unwrap(), quota, Cost::ONE).unwrap();
+    let chain = [charge("ann", "limit", "1, 1/h", 1), charge("bob", "limit", "1, 1/h", 1), quota];
+    let spent = Charges::new([chain[0].clone(), chain[2].clone()]).unwrap();
+    assert!(store.spend(&spent).await.unwrap().allowed);
+    let kept = store.kept(&Charges::new(chain).unwrap()).await.unwrap();
+    let [Kept::For(rate), Kept::Absent, Kept::For(quota)] = kept[..] else { panic!("{kept:?}") };
+    assert!(rate > Duration::from_secs(3_600) && quota > Duration::from_secs(28 * 86_400), "{kept:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 use spile_calendar::{Calendar, Period};
-use spile_core::{Limit, LimitBuilder, Plan, PlanName};
+use spile_core::{Limit, LimitError, Plan, PlanName};
 use spile_policy::{
     DEFAULT_RULE, DescriptorMatch, DescriptorOptions, EntryPattern, Matcher, Rule, RulePlans,
 };
@@ -96,7 +96,7 @@ impl Conversion {
     }
 
     /// The plan of this limit. Rules with the same limit share a plan: their descriptors are different keys.
-    fn plan(&mut self, name: &str, limit: LimitBuilder) -> Option<PlanName> {
+    fn plan(&mut self, name: &str, limit: Limit) -> Option<PlanName> {
         let plan = Plan::new(name, limit).ok()?;
         let found = plan.name().clone();
         if self.plan_names.insert(found.clone()) {
@@ -406,7 +406,7 @@ impl<'a> DomainConversion<'a> {
         }
         let name = format!("{tokens}-per-{}", time(unit, units).replace(' ', "-"));
         let limit = self.limit(one, tokens, unit, units);
-        if let Some(plan) = self.to.plan(&name, limit) {
+        if let Some(plan) = limit.ok().and_then(|limit| self.to.plan(&name, limit)) {
             return RulePlans::Listed(vec![plan]);
         }
         let what = format!("{tokens} per {} is out of bounds; the rule denies all", time(unit, units));
@@ -414,12 +414,18 @@ impl<'a> DomainConversion<'a> {
         RulePlans::Banned
     }
 
-    fn limit(&mut self, one: &EnvoyDescriptor, tokens: u32, unit: EnvoyUnit, units: u32) -> LimitBuilder {
+    fn limit(
+        &mut self,
+        one: &EnvoyDescriptor,
+        tokens: u32,
+        unit: EnvoyUnit,
+        units: u32,
+    ) -> Result<Limit, LimitError> {
         let of_calendar = |period: &Period| matches!(period, Period::Month | Period::Year);
         let is_window = self.options.windows || unit.as_ref().is_some_and(of_calendar);
         match unit {
             Some(period) if is_window && units == 1 => {
-                Limit::per_window(tokens.into(), Calendar::new(period).windows())
+                Limit::per_window(u64::from(tokens), Calendar::new(period).windows()).build()
             }
             _ => {
                 if is_window {
@@ -428,7 +434,7 @@ impl<'a> DomainConversion<'a> {
                     self.to.note(&one.file, one.line, what);
                 }
                 let length = unit.map_or(Duration::from_secs(1), Period::length);
-                Limit::per(tokens.into(), length.saturating_mul(units))
+                Limit::per(u64::from(tokens), length.saturating_mul(units)).build()
             }
         }
     }

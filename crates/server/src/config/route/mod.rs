@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use http::uri::PathAndQuery;
 use spile_core::PlanName;
-use spile_gateway::{self as gateway, Adaptive, Concurrency, Estimate, HealthCheck, Upstream};
+use spile_gateway::{self as gateway, Adaptive, Estimate, HealthCheck, RouteConcurrency, Upstream};
 use spile_policy::{HostPattern, PathPattern, Rule};
 
 pub(super) use self::files::RouteFiles;
@@ -209,7 +209,7 @@ impl RouteConfig {
             served = served.adaptive(adaptive.apply(Adaptive::default()));
         }
         if let Some(cap) = &spec.concurrency {
-            served = served.concurrency(cap.apply(Concurrency::default()));
+            served = served.concurrency(cap.apply(RouteConcurrency::default()));
         }
         Ok(served)
     }

@@ -10,8 +10,8 @@ use http::HeaderName;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use spile_gateway::{
-    Adaptive, Balance, BytesPerToken, Concurrency, CostSource, ErrorCost, Estimate, HealthCheck, Timeouts,
-    UnreadCost, UpstreamTlsFiles,
+    Adaptive, Balance, BytesPerToken, CostSource, ErrorCost, Estimate, HealthCheck, RouteConcurrency,
+    Timeouts, UnreadCost, UpstreamTlsFiles,
 };
 
 use super::refusals::RefusalsSpec;
@@ -20,6 +20,7 @@ use crate::config::source::{At, Faults, wrong};
 use crate::config::value::{
     RequestSpan, Size, Text, TextOrTexts, Texts, Written, mirrors, share, table, tables, within,
 };
+use crate::input::tokens::Tokens;
 
 /// A path prefix and the services behind it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -288,7 +289,7 @@ impl WrittenCost for BytesPerToken {
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "invalid type, expected tokens, as in 500, or text, as in `body/4`")]
 enum TokensOrText {
-    Tokens(u64),
+    Tokens(Tokens),
     Text(String),
 }
 
@@ -306,7 +307,7 @@ fn write_cost<T: WrittenCost, S: Serializer>(cost: &Option<T>, to: S) -> Result<
     let Some(cost) = cost else { return to.serialize_none() };
     let text = cost.to_string();
     match text.parse() {
-        Ok(tokens) => to.serialize_u32(tokens),
+        Ok(amount) => Tokens(amount).serialize(to),
         Err(_) => to.serialize_str(&text),
     }
 }
@@ -391,7 +392,7 @@ pub(crate) struct ConcurrencySpec {
 }
 
 mirrors! {
-    ConcurrencySpec, Concurrency = Concurrency::default();
+    ConcurrencySpec, RouteConcurrency = RouteConcurrency::default();
     per_upstream: per_upstream, per_caller: per_caller, queue: queue, wait: wait
 }
 
@@ -403,6 +404,6 @@ impl ConcurrencySpec {
             let message = format!("{places} is out of bounds");
             faults.add(&at.key("per_caller"), message, format_args!("1 to {most}"));
         }
-        self.per_caller = Some(self.apply(Concurrency::default()).places_per_caller());
+        self.per_caller = Some(self.apply(RouteConcurrency::default()).places_per_caller());
     }
 }

@@ -15,6 +15,7 @@ use super::{BANNED, MatchSpec, RuleMode, RuleSpec, TENANT, UNLIMITED};
 use crate::config::overlay::Defined;
 use crate::config::source::{At, Faults, did_you_mean};
 use crate::config::value::{TextOrTexts, each};
+use crate::input::tokens::Tokens;
 
 /// What rules may refer to.
 pub(in crate::config) struct Known<'a> {
@@ -197,13 +198,13 @@ pub(in crate::config) fn check_plan(
 }
 
 fn check_cost(
-    cost: Option<u64>,
+    cost: Option<Tokens>,
     plans: Option<&RulePlans>,
     rule_at: &At<'_>,
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Cost {
-    let Some(cost) = cost else { return Cost::ONE };
+    let Some(Tokens(cost)) = cost else { return Cost::ONE };
     let at = rule_at.key("cost");
     let names = plans.map(RulePlans::known).unwrap_or_default();
     let limits = known.plans.iter().filter(|plan| names.contains(plan.name())).flat_map(Plan::limits);
@@ -212,7 +213,7 @@ fn check_cost(
         (Ok(cost), Some(limit)) if !limit.limit().can_cover(cost) => {
             let name = limit.name();
             let message =
-                format!("cost {} is above the capacity of limit {name}: it can never pass", cost.get());
+                format!("cost {} is above the capacity of limit {name}: it can never pass", cost.amount());
             faults.add(&at, message, format_args!("at most {}", limit.limit().capacity()));
             Cost::ONE
         }

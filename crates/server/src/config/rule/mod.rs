@@ -3,13 +3,14 @@
 mod check;
 
 use serde::{Deserialize, Serialize};
-use spile_core::{FailurePolicy, PlanName};
+use spile_core::{Amount, FailurePolicy, PlanName};
 use spile_policy::{EntryPattern, Matcher, Rule, RulePlans};
 use utoipa::ToSchema;
 
 pub(super) use self::check::{Known, check_all, check_limits, check_plan};
 use super::spec::Source;
 use super::value::{TextOrTexts, table};
+use crate::input::tokens::Tokens;
 
 /// The words of `plans` that are no plan.
 const TENANT: &str = "tenant";
@@ -41,8 +42,8 @@ pub(crate) struct RuleSpec {
     #[schema(format = "plan-name")]
     anonymous_plan: Option<String>,
     /// Tokens that a request spends.
-    #[schema(maximum = 1_000_000_000)]
-    cost: Option<u64>,
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
+    cost: Option<Tokens>,
     /// Whether the cost stays the same whatever the gateway's routes estimate and answers say: for limits that count
     /// requests.
     #[serde(alias = "fixed_cost")]
@@ -128,7 +129,7 @@ impl From<&Rule> for RuleSpec {
             key: rule.matcher.descriptor.is_none().then(|| rule.key.words().to_vec()),
             plans,
             anonymous_plan: anonymous.map(PlanName::to_string),
-            cost: Some(rule.cost.get().into()),
+            cost: Some(Tokens(rule.cost.amount())),
             fixed_cost: rule.fixed_cost.then_some(true),
             mode: Some(match (rule.shadow, rule.descriptors.any) {
                 (true, _) => RuleMode::Shadow,
@@ -148,7 +149,7 @@ impl RuleSpec {
     /// The same without members that say what holds anyway.
     pub(super) fn without_defaults(self) -> Self {
         Self {
-            cost: self.cost.filter(|cost| *cost != 1),
+            cost: self.cost.filter(|Tokens(cost)| *cost != Amount::TOKEN),
             mode: self.mode.filter(|mode| *mode != RuleMode::Enforce),
             ..self
         }

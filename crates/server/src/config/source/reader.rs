@@ -23,13 +23,13 @@ const BETWEEN: char = '\u{1f}';
 
 /// What some keys take, in more words than their types have.
 const TAKES: [(&str, &str); 12] = [
-    ("capacity", "a whole number of tokens from 1 to 1000000000"),
-    ("quota", "a whole number of tokens from 1 to 1000000000"),
-    ("debt", "a whole number of tokens from 0 to 1000000000"),
+    ("capacity", "a number of tokens from 1 to 1000000000, with at most six decimals"),
+    ("quota", "a number of tokens from 1 to 1000000000, with at most six decimals"),
+    ("debt", "a number of tokens from 0 to 1000000000, with at most six decimals"),
     ("per", "text: `minute`, `hour`, `day`, `week`, `month` or `year`"),
     ("zone", "text: a time zone, as in `Europe/Berlin`"),
     ("anchor", "a day of the month, an hour, a weekday such as `\"mon\"` or a date such as `\"04-01\"`"),
-    ("cost", "a whole number of tokens from 0 to 1000000000"),
+    ("cost", "a number of tokens from 0 to 1000000000, with at most six decimals"),
     ("refill", "text: tokens per period, as in `1/s` or `100/min`"),
     ("key", "a list of texts: who pays, as in `[\"tenant\", \"ip\"]`"),
     ("plans", "a list of plan names, one of them, `\"tenant\"`, `\"unlimited\"` or `\"banned\"`"),
@@ -177,8 +177,11 @@ impl TreeReader<'_> {
         } else {
             let wants = wants(why, &path);
             let found = match found {
-                // A whole number in the place of another is only refused for its size.
-                Value::Number(number) if wants.starts_with("a whole") && !number.is_f64() => {
+                // A whole number in the place of another is only refused for its size, and tokens for size or decimals.
+                Value::Number(number)
+                    if wants.starts_with("a number of tokens")
+                        || wants.starts_with("a whole") && !number.is_f64() =>
+                {
                     number.to_string()
                 }
                 // The text of a variable in the place of a number or a choice, which are no secrets.

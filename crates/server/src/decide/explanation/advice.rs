@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::{Decision, Limit, LimitStatus, Reason};
+use spile_core::{Amount, Decision, Limit, LimitStatus, Reason};
 use spile_observe::KeyDenial;
 use spile_policy::{Owed, PolicyRefusal, Rule, RulePlans};
 
@@ -93,7 +93,7 @@ impl Explanation {
             decides.map_or(self.cost, |bucket| bucket.cost),
             rough(Duration::from_millis(self.retry_after_ms))
         )];
-        if status.owed() > 0 {
+        if status.owed() > Amount::ZERO {
             advice.push(format!(
                 "It owes {} tokens: late charges took more than was there, and nothing passes until that is repaid.",
                 status.owed()
@@ -121,7 +121,8 @@ impl Explanation {
     ) -> Vec<String> {
         let (limit, name) = (status.limit(), status.name().as_str());
         let decides = self.buckets.iter().find(|bucket| bucket.decides);
-        let held = decides.and_then(|bucket| bucket.state.held()).unwrap_or_else(|| limit.capacity().into());
+        let held =
+            decides.and_then(|bucket| bucket.state.held()).unwrap_or_else(|| limit.capacity().whole_tokens());
         let (plan, payer) = (plan_of(name), decides.map_or(&*self.key, |bucket| &bucket.key));
         vec![
             format!(
@@ -169,7 +170,7 @@ impl Explanation {
         if status.limit().is_concurrency() {
             return vec![format!(
                 "A request would pass: {} of {capacity} permits of `{}` are held.",
-                u64::from(capacity).saturating_sub(left),
+                capacity - left,
                 status.name()
             )];
         }

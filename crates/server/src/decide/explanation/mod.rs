@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use serde::Serialize;
-use spile_core::{ChargeError, Decision};
+use spile_core::{Amount, ChargeError, Decision};
 use spile_gateway::FoundRoute;
 use spile_observe::KeyDenial;
 use spile_policy::{AskError, Chain, Facts, Owed, Policy, PolicyRefusal, Rule};
@@ -18,6 +18,7 @@ use self::denials::SeenDenials;
 use self::subject::Subject;
 use super::Decider;
 use super::buckets::{BucketState, states, whole_ms};
+use crate::input::tokens::Tokens;
 
 /// What is to be explained.
 pub(crate) struct ExplainQuestion<'a> {
@@ -26,7 +27,7 @@ pub(crate) struct ExplainQuestion<'a> {
     /// The rule, or the limit of a route, if one is named.
     pub(crate) rule: Option<&'a str>,
     /// What a request spends, if that is not the cost of the rule.
-    pub(crate) cost: Option<u64>,
+    pub(crate) cost: Option<Amount>,
     /// The request, if one is described.
     pub(crate) request: Option<Facts<'a>>,
     /// The gateway's route for that request.
@@ -58,7 +59,8 @@ pub(crate) struct Explanation {
     /// The plans that are charged.
     plans: Vec<String>,
     /// Tokens that a request spends under the rule.
-    cost: u64,
+    #[schema(value_type = f64, minimum = 0)]
+    cost: Tokens,
     /// What rules in shadow mode would have decided. They count, and never block.
     shadow: Vec<ShadowOutcome>,
     /// Milliseconds until a request would pass.
@@ -135,7 +137,8 @@ struct ExplainedBucket {
     /// Whether it is this bucket that decides: the one that denies, or else the emptiest.
     decides: bool,
     /// Tokens that a request spends from it.
-    cost: u64,
+    #[schema(value_type = f64, minimum = 0)]
+    cost: Tokens,
     /// Whether it is only counted, because its rule is in shadow mode.
     shadow: bool,
     #[serde(flatten)]
@@ -209,8 +212,8 @@ impl Explanation {
             let estimate = asked.route.filter(|_| !rule.fixed_cost).and_then(FoundRoute::estimate);
             estimate.and_then(|estimate| estimate.of(&HeaderMap::new()))
         };
-        let cost = |rule: &Rule| estimate(rule).unwrap_or(rule.cost).get().into();
-        let own_cost = rule.or(route_limits.first().copied()).map_or(0, cost);
+        let cost = |rule: &Rule| estimate(rule).unwrap_or(rule.cost).amount();
+        let own_cost = rule.or(route_limits.first().copied()).map_or(Amount::ZERO, cost);
         let tenant = subject::client_of(asked.key).strip_prefix("tenant:").and_then(|id| policy.tenant(id));
         Self {
             key: asked.key.to_owned(),
@@ -221,7 +224,7 @@ impl Explanation {
             outcome: ExplainedOutcome::Unlimited,
             tenant: tenant.map(|tenant| tenant.id.to_string()),
             plans: Vec::new(),
-            cost: asked.cost.unwrap_or(own_cost),
+            cost: asked.cost.unwrap_or(own_cost).into(),
             shadow: Vec::new(),
             retry_after_ms: 0,
             buckets: Vec::new(),
@@ -277,7 +280,7 @@ impl Explanation {
         let bucket = |(index, state): (usize, BucketState)| ExplainedBucket {
             key: charges.get(index).map(|charge| charge.key().as_str().to_owned()).unwrap_or_default(),
             decides: index == binding && !chain.is_shadow(),
-            cost: chain.buckets().get(index).map_or(0, spile_policy::BucketCharge::cost),
+            cost: chain.buckets().get(index).map_or(Amount::ZERO, spile_policy::BucketCharge::cost).into(),
             shadow: chain.is_shadow(),
             state,
         };

@@ -25,14 +25,10 @@ pub(crate) use self::registry::RegistryMetrics;
 pub(crate) use self::routes::RouteSeries;
 pub(crate) use self::rpc::{Answered, RpcMetrics, Unmatched};
 pub(crate) use self::saves::SaveMetrics;
-pub(crate) use self::store::{
-    EmbeddedMetrics, LeaseMetrics, Operation, PermitMetrics, RedisGauges, StoreMetrics,
-};
+pub(crate) use self::store::{EmbeddedMetrics, LeaseMetrics, PermitMetrics, RedisGauges};
 
 use super::build_info;
 use crate::config::ObserveConfig;
-
-const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 
 /// The recorder and the watch of one server. Each server has its own, so that several in one process have metrics of
 /// their own.

@@ -1,89 +1,11 @@
-//! Times every call to the store, and shows the state of the store.
+//! Shows the state of the store.
 
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, gauge, histogram};
-use spile_core::{Clock, Micros, StoreError, SystemClock};
+use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, gauge};
 use spile_limiter::{LeaseStats, PermitStats};
 use spile_memory::Usage;
-use spile_observe::Watch;
 use spile_redis::{RedisErrorKind, Stats};
 
-use super::{STORE_DURATION, Telemetry};
-
-/// An operation of the store, as metrics label it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
-    Spend,
-    Peek,
-    Refund,
-    Reset,
-    Permit,
-}
-
-impl Operation {
-    /// The name of its span.
-    pub(crate) const fn span(self) -> &'static str {
-        match self {
-            Self::Spend => "store spend",
-            Self::Peek => "store peek",
-            Self::Refund => "store refund",
-            Self::Reset => "store reset",
-            Self::Permit => "store permit",
-        }
-    }
-}
-
-const OPERATIONS: [&str; 5] = ["spend", "peek", "refund", "reset", "permit"];
-
-/// How long each operation takes.
-pub(crate) struct StoreMetrics {
-    watch: Watch,
-    clock: SystemClock,
-    enabled: bool,
-    durations: [Histogram; OPERATIONS.len()],
-}
-
-impl StoreMetrics {
-    pub(crate) fn new(telemetry: &Telemetry) -> Self {
-        let duration = |op| telemetry.register(|| histogram!(STORE_DURATION, "op" => op));
-        let (enabled, clock) = (telemetry.is_enabled(), SystemClock::new());
-        Self { watch: telemetry.watch().clone(), clock, enabled, durations: OPERATIONS.map(duration) }
-    }
-
-    /// Starts to time a call.
-    pub(crate) fn timing(&self, operation: Operation) -> Timing<'_> {
-        Timing { metrics: self, operation, started: self.enabled.then(|| self.clock.now()) }
-    }
-}
-
-/// Times a call. Records the duration when it is dropped, so that cancelled calls count too.
-pub(crate) struct Timing<'a> {
-    metrics: &'a StoreMetrics,
-    operation: Operation,
-    /// `None` if the call is not recorded.
-    started: Option<Micros>,
-}
-
-impl Timing<'_> {
-    /// Ends a call. A call that was not sent has no duration and is counted apart.
-    pub(crate) fn end<T>(mut self, answer: &Result<T, StoreError>) {
-        if let Err(why) = answer
-            && !why.was_asked()
-            && self.started.take().is_some()
-        {
-            self.metrics.watch.count_unsent_call(why);
-        }
-    }
-}
-
-impl Drop for Timing<'_> {
-    fn drop(&mut self) {
-        if let Some(started) = self.started {
-            let us = self.metrics.clock.now().since_us(started);
-            self.metrics.durations[self.operation as usize].record(us as f64 / 1e6);
-            self.metrics.watch.record_store_call(us);
-        }
-    }
-}
+use super::Telemetry;
 
 const REFUSALS: &str = "ratelimit_store_refusals_total";
 

@@ -19,7 +19,9 @@ no capacity to speak of            | plans/gold  | {"capacity": 0, "refill": "1/
 a capacity above the bound         | plans/gold  | {"capacity": 1000000001, "refill": "1/s"}  | 422 | capacity   | 1 to 1000000000
 a capacity above 2^64              | plans/gold  | {"capacity": 36893488147419103232}         | 400 | capacity   | 1 to 1000000000
 a negative capacity                | plans/gold  | {"capacity": -1, "refill": "1/s"}          | 400 | capacity   | 1 to 1000000000
-a fractional capacity              | plans/gold  | {"capacity": 1.5, "refill": "1/s"}         | 400 | capacity   | 1 to 1000000000
+a capacity of seven decimals       | plans/gold  | {"capacity": 1.0000001, "refill": "1/s"}   | 400 | capacity   | at most six decimals
+a capacity below one request       | plans/gold  | {"capacity": 0.999999, "refill": "1/s"}    | 422 | capacity   | 1 to 1000000000
+a capacity below the least amount  | plans/gold  | {"capacity": 0, "refill": "1/s", "unit": "usd"} | 422 | capacity | 0.000001 to 1000000000
 text for a capacity                | plans/gold  | {"capacity": "5", "refill": "1/s"}         | 400 | capacity   | 1 to 1000000000
 a refill in words                  | plans/gold  | {"refill": "soon"}                         | 422 | refill     | `1/s`
 a number for a refill              | plans/gold  | {"refill": 5}                              | 400 | refill     | `1/s`
@@ -33,6 +35,10 @@ a period without a quota           | plans/gold  | {"per": "day"}               
 a zone alone                       | plans/gold  | {"zone": "UTC"}                            | 422 | quota      | add `quota
 a quota of none                    | plans/gold  | {"quota": 0, "per": "day"}                 | 422 | quota      | a quota of 0 is out of bounds; 1 to 1000000000
 a quota above the bound            | plans/gold  | {"quota": 1000000001, "per": "day"}        | 422 | quota      | 1 to 1000000000
+a quota of seven decimals          | plans/gold  | {"quota": 5.0000001, "per": "day"}         | 400 | quota      | at most six decimals
+a unit that there is not           | plans/gold  | {"refill": "1/s", "unit": "USD"}           | 422 | unit       | as in `usd`
+a number for a unit                | plans/gold  | {"refill": "1/s", "unit": 5}               | 400 | unit       | text
+a concurrency with a unit          | plans/gold  | {"concurrency": 5, "unit": "tokens"}       | 422 | unit       | a concurrency has no `unit`
 text for a quota                   | plans/gold  | {"quota": "5", "per": "day"}               | 400 | quota      | 1 to 1000000000
 a period that there is not         | plans/gold  | {"quota": 5, "per": "fortnight"}           | 422 | per        | `month` or `year`
 a number for a period              | plans/gold  | {"quota": 5, "per": 30}                    | 400 | per        | `month` or `year`
@@ -43,6 +49,7 @@ an anchor of another period        | plans/gold  | {"quota": 5, "per": "week", "
 an anchor of no period             | plans/gold  | {"quota": 5, "per": "hour", "anchor": 15}  | 422 | anchor     | an hour has no anchor
 a fraction for an anchor           | plans/gold  | {"quota": 5, "per": "month", "anchor": 1.5} | 400 | anchor    | a day of the month
 a negative debt                    | plans/gold  | {"refill": "1/s", "debt": -1}              | 400 | debt       | 0 to 1000000000
+a debt of seven decimals           | plans/gold  | {"refill": "1/s", "debt": 0.0000001}       | 400 | debt       | at most six decimals
 a debt above the bound             | plans/gold  | {"refill": "1/s", "debt": 1000000001}      | 422 | debt       | 0 to 1000000000
 a debt that takes decades          | plans/gold  | {"refill": "1/day", "debt": 10000}         | 422 | debt       | ten years
 a quota's debt above the bound     | plans/gold  | {"quota": 5, "per": "day", "debt": 1000000001} | 422 | debt   | 0 to 1000000000
@@ -69,6 +76,7 @@ somebody who cannot be found       | rules/x     | {"plans": ["free"], "key": ["
 a text for a list of keys          | rules/x     | {"plans": ["free"], "key": "ip"}           | 400 | key        | a list
 a cost that can never pass         | rules/x     | {"plans": ["free"], "cost": 11}            | 422 | cost       | at most 10
 a negative cost                    | rules/x     | {"plans": ["free"], "cost": -1}            | 400 | cost       | 0 to 1000000000
+a cost of seven decimals           | rules/x     | {"plans": ["free"], "cost": 0.0000001}     | 400 | cost       | at most six decimals
 a cost above every capacity        | rules/x     | {"plans": ["free"], "cost": 1000000001}    | 422 | cost       | 1000000000
 a mode that there is not           | rules/x     | {"plans": ["free"], "mode": "watch"}       | 400 | mode       | `enforce`, `shadow` or `any`
 a late rule for HTTP requests      | rules/x     | {"plans": ["free"], "late": true}          | 422 | late       | `late` is for descriptors

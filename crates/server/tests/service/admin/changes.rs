@@ -58,6 +58,27 @@ async fn a_quota_that_is_put_is_shown_as_it_was_and_survives_a_restart() {
 }
 
 #[tokio::test]
+async fn a_quota_of_money_is_shown_exactly_and_its_smallest_amount_is_a_millionth() {
+    let office = Office::open().await;
+    let money = json!({"unit": "usd", "quota": 250.5, "per": "month"});
+    office.ask(Method::PUT, "/admin/v1/plans/money", money.clone()).await.is(201);
+    let office = office.restart().await;
+    let mut shown = office.get("/admin/v1/plans/money").await.is(200).json();
+    for (name, value) in money.as_object().expect("an object") {
+        assert_eq!(shown[name], *value);
+    }
+    shown.as_object_mut().expect("an object").remove("source");
+    office.ask(Method::PUT, "/admin/v1/plans/money", shown).await.is(200);
+    let question = |cost: f64| json!({"plans": ["money"], "identity": "user:1", "cost": cost});
+    let decided = office.spile.check(question(0.003_175)).await.is(200);
+    assert_eq!(decided.json()["remaining"].to_string(), "250.496825");
+    office.spile.check(question(250.496_825)).await.is(200).says("/remaining", 0);
+    office.spile.check(question(0.000_001)).await.is(429);
+    let buckets = office.get("/admin/v1/buckets/user:1?plan=money").await.is(200).json();
+    assert_eq!(buckets["buckets"][0]["capacity"].to_string(), "250.5", "{buckets}");
+}
+
+#[tokio::test]
 async fn a_plan_that_is_changed_within_a_window_keeps_what_was_used() {
     let office = Office::open().await;
     let plan = "/admin/v1/plans/free";

@@ -96,6 +96,27 @@ fn quotas_are_put_listed_explained_and_told_with_what_was_used() {
 }
 
 #[test]
+fn amounts_of_money_are_put_listed_and_spent_to_the_millionth() {
+    let desk = Desk::open();
+    let flags = ["--quota", "250.5", "--per", "month", "--unit", "usd"];
+    desk.says(&[&["plan", "put", "money"], &flags[..]].concat(), 0, "plan money is in force");
+    desk.says(&["plan", "list"], 0, "money       money       250.5     per month");
+    desk.says(&["plan", "show", "money"], 0, "unit    usd");
+    let left = "allowed: 250.496825 of 250.5 tokens left";
+    desk.says(&["check", "user:1", "--plan", "money", "--cost", "0.003175"], 0, left);
+    desk.says(&["check", "user:1", "--plan", "money", "--cost", "250.496826"], 1, "denied by money");
+    desk.says(&["explain", "user:1", "--cost", "0.5"], 0, "it pays 0.5 tokens a request");
+    for (wrong, words) in [
+        (&["--quota", "250.0000001", "--per", "month"][..], "six decimals"),
+        (&["--quota", "5", "--per", "month", "--unit", "dollars"], "a currency of ISO 4217"),
+        (&["--concurrency", "5", "--unit", "usd"], "cannot be used with"),
+        (&["--capacity", "0.5", "--refill", "1/s"], "capacity 0.5 is outside 1 to 1000000000"),
+    ] {
+        desk.says(&[&["plan", "put", "silver"], wrong].concat(), 2, words);
+    }
+}
+
+#[test]
 fn concurrencies_are_put_listed_and_not_checked() {
     let desk = Desk::open();
     desk.says(&["plan", "put", "jobs", "--concurrency", "5", "--hold", "10s"], 0, "plan jobs is in force");

@@ -44,13 +44,13 @@ fn a_wrong_number_of_a_variable_is_told_with_the_variable_the_value_and_what_is_
             "`gateway.access_log.sample` is `x`",
             "this takes a number",
         ),
-        ("SPILE_RULES__0__COST", "ten", "`rules.cost` is `ten`", "this takes a whole number of tokens"),
+        ("SPILE_RULES__0__COST", "ten", "`rules.cost` is `ten`", "this takes a number of tokens"),
         ("SPILE_RULES__0__COST", &format!("{long}x"), "`rules.cost` is `***`", "tokens"),
         (
             "SPILE_PLANS__FREE__CAPACITY",
-            "1e3",
-            "`plans.free.capacity` is `1e3`",
-            "this takes a whole number of tokens",
+            "1e-7",
+            "`plans.free.capacity` is `1e-7`",
+            "this takes a number of tokens",
         ),
     ] {
         let file = "[[rules]]\nid = \"a\"\nplans = [\"free\"]\n";
@@ -60,6 +60,22 @@ fn a_wrong_number_of_a_variable_is_told_with_the_variable_the_value_and_what_is_
     }
     let why = parse("[store]\nconnections = \"abc\"\n", &[]).expect_err("it is wrong");
     assert!(why.contains("`store.connections` is text"), "the file shows its line: {why}");
+}
+
+#[test]
+fn numbers_of_tokens_may_have_six_decimals_and_a_unit() {
+    let file = "[plans.purse]\ncapacity = 2.5\nrefill = \"0.5/h\"\ndebt = 0.25\nunit = \"usd\"\n\
+                [plans.bill]\nquota = 250.5\nper = \"month\"\nunit = \"tokens\"\n\
+                [[rules]]\nid = \"a\"\nplans = [\"purse\"]\ncost = 0.003175\n";
+    let shown = shown(file, &[("SPILE_PLANS__FREE__CAPACITY", "7.5")]);
+    for line in [
+        "capacity = 2.5\nrefill = \"0.5/h\"\ndebt = 0.25\nunit = \"usd\"",
+        "unit = \"tokens\"\nquota = 250.5\nper = \"month\"",
+        "capacity = 7.5",
+        "cost = 0.003175",
+    ] {
+        assert!(shown.contains(line), "{line} in\n{shown}");
+    }
 }
 
 #[test]
@@ -323,7 +339,24 @@ fn each_mistake_has_its_place_and_what_would_be_right() {
         ("[clients]\ntrusted_proxies = [\"10.0.0.0/33\"]", "2:20", "is not a network", "`10.0.0.0/8`"),
         ("[clients]\nipv6_prefix = 129", "2:15", "129 is out of bounds", "1 to 128"),
         ("[plans.gold]\nrefill = \"1/fortnight\"", "2:10", "is not a refill", "`100/min`"),
-        ("[plans.gold]\ncapacity = 1.5\nrefill = \"1/s\"", "2:12", "is a fraction", "a whole number"),
+        (
+            "[plans.gold]\ncapacity = 1.0000001\nrefill = \"1/s\"",
+            "2:12",
+            "`plans.gold.capacity` is 1.0000001",
+            "at most six decimals",
+        ),
+        (
+            "[plans.gold]\ncapacity = 0.5\nrefill = \"1/s\"",
+            "2:12",
+            "capacity 0.5 is outside 1",
+            "1 to 1000000000",
+        ),
+        (
+            "[plans.gold]\nrefill = \"1/s\"\nunit = \"dollars\"",
+            "3:8",
+            "not a unit",
+            "a currency in lower case, as in `usd`",
+        ),
         ("[plans.\"a b\"]\nrefill = \"1/s\"", "1:8", "name \"a b\" is not 1 to 64 letters", "`gold`"),
         ("[plans.gold]\nrefill = \"1/s\"\n[plans.gold]", "3:8", "duplicate key", "as TOML has it"),
         ("[plans.gold]\nlimits = [{ refill = \"1/s\" }]", "2:11", "has no `name`", "add `name"),

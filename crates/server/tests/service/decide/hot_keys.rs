@@ -1,7 +1,7 @@
 //! A server on Redis repeats denials and spends leases by itself, says so, and gives back what it took.
 
 use rustix::process::Signal;
-use spile_testkit::redis::{RedisServer, Reply};
+use spile_testkit::redis::{RedisReply, RedisServer};
 
 use crate::support::Process;
 
@@ -65,7 +65,7 @@ fn leased_tokens_are_seen_and_are_back_in_redis_when_the_server_has_stopped() {
     let (status, log) = spile.end_by(Signal::TERM);
     assert!(status.success(), "{log}");
     let held = redis.command(&["HGET", "spile:{acme}:shared", "t"]);
-    let Reply::Text(held) = held else { panic!("{held:?}") };
+    let RedisReply::Text(held) = held else { panic!("{held:?}") };
     let tokens: f64 = held.parse::<f64>().expect("digits") / 1e6;
     assert!((99_900.0..99_920.0).contains(&tokens), "{tokens} tokens");
 }

@@ -105,7 +105,7 @@ impl Door {
     fn question(self, row: &Row) -> Value {
         let mut question = json!({"ruleId": "x", "identity": self.payer(row.caller)});
         if let Some(cost) = row.cost {
-            question["cost"] = cost.into();
+            question["cost"] = serde_json::from_str(cost).expect("a number");
         }
         question
     }
@@ -121,9 +121,9 @@ impl Door {
     }
 
     async fn ask_resp(self, house: &House, row: &Row) -> String {
-        let (payer, cost) = (self.payer(row.caller), row.cost.map(|cost| cost.to_string()));
+        let payer = self.payer(row.caller);
         let mut words = vec!["SPILE.CHECK", "x", &payer];
-        words.extend(cost.as_deref());
+        words.extend(row.cost);
         let reply = house.resp().await.ask(&words).await;
         let Some(items) = reply.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
             return of_words(&reply);
@@ -169,7 +169,9 @@ fn of_json(answer: &Answer) -> String {
         return of_words(json["detail"].as_str().unwrap_or_default());
     }
     let limits = json["limits"].as_array().expect("a decision has limits");
-    let least = limits.iter().min_by_key(|limit| limit["remaining"].as_u64()).expect("at least one");
+    let remaining = |limit: &Value| limit["remaining"].as_f64().unwrap_or_default();
+    let least = limits.iter().min_by(|one, other| remaining(one).total_cmp(&remaining(other)));
+    let least = least.expect("at least one");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     of_decision(json["allowed"] == true, json["reason"].as_str().unwrap_or_default(), || {
         let name = if json["limitedBy"].is_null() { text(&least["name"]) } else { text(&json["limitedBy"]) };

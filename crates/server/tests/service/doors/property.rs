@@ -68,7 +68,7 @@ fn rule(id: &str, dice: &mut Dice) -> Rule {
     // A cost that no plan of the rule's own covers is refused at check; a tenant's plan may still be too small for it.
     let covered = |plan: &Plan| rule.plans.known().contains(plan.name());
     let limits = plans_of_the_table.iter().filter(|plan| covered(plan)).flat_map(Plan::limits);
-    let most = limits.map(|limit| u64::from(limit.limit().capacity())).min().unwrap_or(7);
+    let most = limits.map(|limit| limit.limit().capacity().whole_tokens()).min().unwrap_or(7);
     rule.cost = Cost::new(1 + dice.below(most)).expect("a cost");
     rule.shadow = id == "x" && dice.one_in(4);
     rule.key =
@@ -92,7 +92,7 @@ fn toml(rule: &Rule) -> String {
         rule.id.as_str(),
         rule.id,
         rule.key.words(),
-        rule.cost.get(),
+        rule.cost.amount(),
         if rule.shadow { "shadow" } else { "enforce" },
         rule.also.iter().map(SmolStr::as_str).collect::<Vec<_>>(),
     )

@@ -49,7 +49,7 @@ pub(super) struct Row {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
     pub(super) headers: &'static [(&'static str, &'static str)],
-    pub(super) cost: Option<u64>,
+    pub(super) cost: Option<&'static str>,
     doors: &'static [Door],
     told: &'static str,
     left: &'static str,
@@ -98,7 +98,7 @@ impl Row {
     }
 
     /// A cost that the caller names, where it can.
-    pub(super) fn costing(mut self, tokens: u64) -> Self {
+    pub(super) fn costing(mut self, tokens: &'static str) -> Self {
         self.cost = Some(tokens);
         self.at(&Door::ASKED)
     }

@@ -47,17 +47,35 @@ fn plans() -> Vec<Row> {
         .told("ok 2 three, ok 1 three, ok 0 three, no three")
         .left("KEY three 0"),
         row("a cost that its caller names", "[[rules]]\nid = \"x\"\nplans = [\"five\"]")
-            .costing(4)
+            .costing("4")
             .told("ok 1 five, no five")
             .left("KEY five 1"),
         row("a cost that its caller names, above the plan", "[[rules]]\nid = \"x\"\nplans = [\"five\"]")
-            .costing(6)
+            .costing("6")
             .told("never, never")
             .left("KEY five 5"),
         row("a cost of nothing only looks", "[[rules]]\nid = \"x\"\nplans = [\"five\"]")
-            .costing(0)
+            .costing("0")
             .told("ok 5 five, ok 5 five")
             .left("KEY five 5"),
+        row(
+            "a cost may be a part of a token",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"five\"]\ncost = 1.75",
+        )
+        .told("ok 3 five, ok 1 five, no five")
+        .left("KEY five 1"),
+        row("a part of a token that its caller names", "[[rules]]\nid = \"x\"\nplans = [\"five\"]")
+            .costing("0.5")
+            .told("ok 4 five, ok 4 five, ok 3 five")
+            .left("KEY five 3"),
+        row(
+            "an amount of money",
+            "[[rules]]\nid = \"x\"\nplans = [\"purse\"]
+             [plans.purse]\ncapacity = 2.5\nrefill = \"0.5/h\"\nunit = \"usd\"",
+        )
+        .costing("0.999999")
+        .told("ok 1.500001 purse, ok 0.500002 purse, no purse")
+        .left("KEY purse 0.500002"),
         row("nothing is limited by an unlimited rule", "[[rules]]\nid = \"x\"\nMATCH\nplans = \"unlimited\"")
             .told("free, free, free, free")
             .left("KEY three 3, KEY free 10"),
@@ -80,7 +98,7 @@ fn quotas() -> Vec<Row> {
         .told("ok 2 four, ok 0 four, no four")
         .left("KEY four 0"),
         row("a quota covers no cost above it", "[[rules]]\nid = \"x\"\nplans = [\"four\"]")
-            .costing(5)
+            .costing("5")
             .told("never, never")
             .left("KEY four 4"),
         row(

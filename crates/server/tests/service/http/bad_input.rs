@@ -11,7 +11,6 @@ type Case = (&'static str, String, u16, &'static str, &'static str);
 fn cases() -> Vec<Case> {
     let by_rule = |rest: &str| format!(r#"{{"ruleId":"default","identity":"victim"{rest}}}"#);
     let named = |identity: &str| format!(r#"{{"ruleId":"default","identity":"{identity}"}}"#);
-    let own = |rest: &str| format!(r#"{{"ruleId":"x","identity":"victim"{rest}}}"#);
     vec![
         ("no body", String::new(), 400, "body", "EOF"),
         ("half an object", r#"{"ruleId":"default","identity":"victim""#.into(), 400, "body", "EOF"),
@@ -51,8 +50,23 @@ fn cases() -> Vec<Case> {
             "1 to 32",
         ),
         ("rule and plans", by_rule(r#","plans":["free"]"#), 400, "plans", "leave out"),
+        ("a body above the bound", by_rule(&" ".repeat(64 * 1024)), 413, "body", "65536 bytes"),
+    ]
+}
+
+fn cases_of_amounts() -> Vec<Case> {
+    let by_rule = |rest: &str| format!(r#"{{"ruleId":"default","identity":"victim"{rest}}}"#);
+    let own = |rest: &str| format!(r#"{{"ruleId":"x","identity":"victim"{rest}}}"#);
+    vec![
         ("a negative cost", by_rule(r#","cost":-1"#), 400, "cost", "0 to 1000000000"),
-        ("a fractional cost", by_rule(r#","cost":1.5"#), 400, "cost", "0 to 1000000000"),
+        ("a cost of seven decimals", by_rule(r#","cost":0.0000001"#), 400, "cost", "at most six decimals"),
+        (
+            "a cost of twenty decimals",
+            by_rule(r#","cost":1.00000000000000000001"#),
+            400,
+            "cost",
+            "at most six decimals",
+        ),
         ("text for a cost", by_rule(r#","cost":"1""#), 400, "cost", "0 to 1000000000"),
         ("a cost above the capacity", by_rule(r#","cost":11"#), 400, "cost", "above 10"),
         ("a cost above every capacity", by_rule(r#","cost":1000000001"#), 400, "cost", "1000000000"),
@@ -62,6 +76,27 @@ fn cases() -> Vec<Case> {
         ("capacity alone", own(r#","capacity":1"#), 400, "refillPerSecond", "1000000000"),
         ("refill alone", own(r#","refillPerSecond":1"#), 400, "capacity", "1000000000"),
         ("no capacity", own(r#","capacity":0,"refillPerSecond":1"#), 400, "capacity", "1 to 1000000000"),
+        (
+            "a capacity of seven decimals",
+            own(r#","capacity":1.0000001,"refillPerSecond":1"#),
+            400,
+            "capacity",
+            "at most six decimals",
+        ),
+        (
+            "a capacity below one token",
+            own(r#","capacity":0.5,"refillPerSecond":1"#),
+            400,
+            "capacity",
+            "1 to 1000000000",
+        ),
+        (
+            "a refill of seven decimals",
+            own(r#","capacity":1,"refillPerSecond":1.0000001"#),
+            400,
+            "refillPerSecond",
+            "at most six decimals",
+        ),
         ("no refill", own(r#","capacity":1,"refillPerSecond":0"#), 400, "refillPerSecond", "0.000001"),
         ("negative refill", own(r#","capacity":1,"refillPerSecond":-1"#), 400, "refillPerSecond", "0.000001"),
         (
@@ -92,14 +127,13 @@ fn cases() -> Vec<Case> {
             "ruleId",
             "1 to 64",
         ),
-        ("a body above the bound", by_rule(&" ".repeat(64 * 1024)), 413, "body", "65536 bytes"),
     ]
 }
 
 #[tokio::test]
 async fn each_mistake_is_named_with_its_bound_and_charges_nobody() {
     let spile = Spile::start().await;
-    for (what, body, status, field, bound) in cases() {
+    for (what, body, status, field, bound) in cases().into_iter().chain(cases_of_amounts()) {
         for path in ["/v1/check", "/v1/peek", "/v1/refund"] {
             let answer = spile.post(path, body.clone()).await;
             assert_is_problem(&format!("{what} at {path}"), &answer, status, field, bound);
@@ -113,7 +147,8 @@ async fn each_mistake_in_a_batch_is_named_with_its_place_and_charges_nobody() {
     let spile = Spile::start().await;
     let good = r#"{"ruleId":"default","identity":"victim"}"#;
     let whole_body = |case: &Case| case.3 == "body";
-    for (what, body, status, field, bound) in cases().into_iter().filter(|case| !whole_body(case)) {
+    let cases = cases().into_iter().chain(cases_of_amounts());
+    for (what, body, status, field, bound) in cases.filter(|case| !whole_body(case)) {
         let answer = spile.post("/v1/check/batch", format!("[{good},{body}]")).await;
         assert_is_problem(what, &answer, status, &format!("[1].{field}"), bound);
     }

@@ -11,6 +11,7 @@ on_both_stores! {
     the_decision_has_exactly_the_documented_shape,
     a_decision_carries_both_families_of_header_fields,
     plans_are_a_chain_that_is_spent_whole_or_not_at_all,
+    a_cost_may_be_a_part_of_a_token,
     a_caller_may_bring_its_own_limit,
     a_limit_of_ones_own_never_spends_from_a_plan_of_that_name,
     looking_spends_nothing,
@@ -92,6 +93,19 @@ async fn plans_are_a_chain_that_is_spent_whole_or_not_at_all(spile: Spile) {
         .says("/limitedBy", "free")
         .says("/limits/1/remaining", 92)
         .carries("ratelimit", "\"free\";r=2;t=1, \"pro\";r=92");
+}
+
+async fn a_cost_may_be_a_part_of_a_token(spile: Spile) {
+    let question = |cost: f64| json!({"ruleId": "default", "identity": "user:123", "cost": cost});
+    spile.check(question(0.5)).await.is(200).says("/remaining", 9);
+    spile.check(question(0.5)).await.is(200).says("/remaining", 9).says("/resetAfterMs", 1000);
+    spile.check(question(9.000_001)).await.is(429).says("/remaining", 9).says("/retryAfterMs", 1);
+    let own = |cost: f64| json!({"ruleId": "x", "identity": "y", "capacity": 2.5, "refillPerSecond": 0.25, "cost": cost});
+    spile.check(own(1.5)).await.is(200).says("/limit", 2.5).says("/remaining", 1);
+    spile.post("/v1/charge", own(1.25).to_string()).await.is(200).says("/uncovered", 0);
+    spile.post("/v1/charge", own(2.5).to_string()).await.is(200).says("/uncovered", 0.25);
+    let seventh = question(0.000_000_1);
+    spile.check(seventh).await.is(400).says("/field", "cost");
 }
 
 async fn a_caller_may_bring_its_own_limit(spile: Spile) {

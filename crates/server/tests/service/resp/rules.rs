@@ -23,7 +23,14 @@ async fn a_rule_is_checked_looked_at_and_refunded() {
     for (words, said) in [
         (&["SPILE.CHECK", "nope", "user:1"][..], "-ERR ruleId: no rule has the id \"nope\""),
         (&["SPILE.CHECK", "default", ""], "-ERR identity: the key is empty; it takes 1 to 1024 bytes"),
-        (&["SPILE.CHECK", "default", "user:1", "-1"], "-ERR cost is no whole number from 0 to 1000000000"),
+        (
+            &["SPILE.CHECK", "default", "user:1", "0.0000001"],
+            "-ERR cost is not a number of tokens from 0 to 1000000000, with at most six decimals",
+        ),
+        (
+            &["SPILE.CHECK", "default", "user:1", "-1"],
+            "-ERR cost is not a number of tokens from 0 to 1000000000, with at most six decimals",
+        ),
         (
             &["SPILE.CHECK", "default", "user:1", "11"],
             "-ERR cost: cost 11 is above 10, the capacity of limit free: it can never pass",
@@ -53,7 +60,19 @@ async fn what_was_used_is_charged_into_debt() {
     assert_eq!(short(&client.ask(&["SPILE.PEEK", "default", "user:1", "0"]).await), "0 0 free limited");
     assert_eq!(short(&client.ask(&["spile.charge", "default", "user:2"]).await), "1 9 nil ok");
     let wrong = client.ask(&["SPILE.CHARGE", "default", "user:1", "1000000001"]).await;
-    assert_eq!(wrong, "-ERR cost is no whole number from 0 to 1000000000");
+    assert_eq!(wrong, "-ERR cost is not a number of tokens from 0 to 1000000000, with at most six decimals");
+}
+
+#[tokio::test]
+async fn a_cost_may_be_a_part_of_a_token() {
+    let spile = start().await;
+    let mut client = client(&spile).await;
+    for left in ["9", "9", "9", "9", "8"] {
+        let reply = client.ask(&["SPILE.CHECK", "default", "user:1", "0.25"]).await;
+        assert_eq!(short(&reply), format!("1 {left} nil ok"), "of requests whole ones are left");
+    }
+    let reply = client.ask(&["SPILE.CHARGE", "default", "user:1", "18.875"]).await;
+    assert!(reply.ends_with("uncovered, 0.125]"), "{reply}");
 }
 
 #[tokio::test]
