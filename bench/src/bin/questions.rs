@@ -58,12 +58,12 @@ fn main() {
         "redis-rate" => runtime.block_on(async { at_once(&redis(single()), &keys, count, ask).await }),
         "redis-chain" => runtime.block_on(async { at_once(&redis(rates()), &keys, count, ask).await }),
         "redis-hot-key" => {
-            runtime.block_on(async { at_once(&redis(single()), &keys[..1], count, ask).await })
+            runtime.block_on(async { at_once(&redis(single()), &keys[..1], count, ask).await });
         }
         "redis-peek" => runtime.block_on(async { at_once(&redis(single()), &keys, count, peek).await }),
         "redis-quota" => runtime.block_on(async { at_once(&redis(quota()), &keys, count, ask).await }),
         "redis-reservation" => {
-            runtime.block_on(async { at_once(&redis(single()), &keys, count, reserve).await })
+            runtime.block_on(async { at_once(&redis(single()), &keys, count, reserve).await });
         }
         "redis-permit" => runtime.block_on(async { at_once(&redis(permits()), &keys, count, permit).await }),
         _ => panic!("there is no row {row}"),
@@ -137,14 +137,12 @@ async fn layer(app: &Router, count: usize) {
 type Limiter = RateLimiter<RedisStore>;
 
 /// Asks from as many callers at once as a busy service has.
-async fn at_once<F: Future<Output = ()>>(
+async fn at_once<F: Future<Output = ()> + Send + 'static>(
     limiter: &Limiter,
     keys: &[String],
     count: usize,
     question: impl Fn(Limiter, String) -> F + Copy + Send + Sync + 'static,
-) where
-    F: Send + 'static,
-{
+) {
     let mut callers = tokio::task::JoinSet::new();
     for caller in 0..AT_ONCE {
         let (limiter, keys) = (limiter.clone(), keys.to_owned());
