@@ -6,8 +6,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use spile_core::{
-    Answer, Bucket, Charges, Cost, EitherStore, FailureReason, Key, Limit, LimitName, Micros, NamedLimit,
-    OneOrMany, Operation, Reply, Spent, Store, StoreError, StoreExt, Verdict,
+    Answer, Bucket, BucketSlot, Charge, Charges, Cost, EitherStore, FailureReason, Key, Limit, LimitName,
+    Micros, NamedLimit, OneOrMany, Operation, PermitId, PermitSet, PermitStep, Reply, Spent, Store,
+    StoreError, StoreExt, Verdict, permit,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -95,4 +96,28 @@ fn times_are_microseconds_and_stop_at_their_ends() {
     assert_eq!([0, 1, 1_000_000, 1_000_001].map(|us| Micros::new(us).epoch_secs_ceil()), [0, 1, 1, 2]);
     assert_eq!((NOW - Duration::MAX, NOW + Duration::MAX), (Micros::new(0), Micros::new(u64::MAX)));
     assert_eq!(NOW + Duration::from_micros(5) - Duration::from_micros(2), NOW.plus_us(3));
+}
+
+/// A stranger's store that keeps permits somewhere else restores them by collecting what it kept.
+#[test]
+fn a_set_of_permits_is_restored_from_those_that_it_held() {
+    let limit = Limit::concurrent(2).build().expect("a concurrency");
+    let name = LimitName::new("jobs").expect("a name");
+    let charge = Charge::new(Key::new("ann").expect("a key"), NamedLimit::new(name, limit), Cost::ONE);
+    let charges = Charges::from(charge.expect("one covers one"));
+    let step = |set: &mut PermitSet, number, step, now| {
+        let id = PermitId::new(Micros::from_secs(1), number, "job").expect("a holder");
+        let mut slots = [BucketSlot::default()];
+        permit(&charges, &id, step, &mut slots, std::slice::from_mut(set), now).verdict
+    };
+    let (now, mut held) = (Micros::from_secs(1_000), PermitSet::default());
+    for number in 0..2 {
+        assert_eq!(step(&mut held, number, PermitStep::Acquire, now), Verdict::Done);
+    }
+    let mut restored: PermitSet = held.all().iter().cloned().collect();
+    assert_eq!(restored, held);
+    assert_eq!(step(&mut restored, 2, PermitStep::Acquire, now), Verdict::Denied);
+    assert_eq!(step(&mut restored, 1, PermitStep::Renew, now), Verdict::Done);
+    assert_eq!(step(&mut restored, 0, PermitStep::Release, now), Verdict::Done);
+    assert_eq!(step(&mut restored, 2, PermitStep::Acquire, now), Verdict::Done);
 }

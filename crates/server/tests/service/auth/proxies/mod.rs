@@ -51,7 +51,11 @@ impl Site {
     pub(crate) async fn before(spile: SocketAddr) -> Self {
         let mut hosts = (1..=u16::MAX).map(|host| Ipv4Addr::from(0x7f4d_0000 + u32::from(host)));
         let (host, held) = hosts
-            .find_map(|host| UdpSocket::bind((host, PORT)).ok().map(|held| (host, held)))
+            .find_map(|host| {
+                let held = UdpSocket::bind((host, PORT)).ok()?;
+                // The process of a proxy that was stopped may listen for a moment longer.
+                std::net::TcpListener::bind((host, PORT)).ok().map(|_| (host, held))
+            })
             .expect("an address of 127.77.0.0/16 is free");
         let folder = tempfile::tempdir().expect("a folder");
         Self { front: (host, PORT).into(), spile, app: app("").await, folder, _held: held }
