@@ -45,7 +45,7 @@ fn main() {
             .build()
     };
     match row.as_str() {
-        "check" => check(&per_key(), &keys, count),
+        "check" => counted_at_once(&per_key(), &keys, count),
         "allow" => counted(&runtime, allow(&embedded(single()), &keys, count)),
         "chain" => counted(&runtime, allow(&embedded(rates()), &keys, count)),
         "layer" => counted(&runtime, layer(&layered(), count)),
@@ -103,9 +103,9 @@ fn per_key() -> KeyedLimiter {
     RateLimiter::per_key(Limit::per(100_000_000, Duration::from_secs(10 * 365 * 86_400))).expect("in bounds")
 }
 
-/// Counted as well.
+/// The same without a future.
 #[inline(never)]
-fn check(limiter: &KeyedLimiter, keys: &[String], count: usize) {
+fn counted_at_once(limiter: &KeyedLimiter, keys: &[String], count: usize) {
     for key in keys.iter().cycle().take(count) {
         assert!(black_box(limiter.check(key).is_ok_and(|decision| decision.allowed())));
     }

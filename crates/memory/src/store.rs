@@ -166,12 +166,12 @@ impl<C: Clock> MemoryStore<C> {
                 // Releasing a permit that is not held refunds nothing.
                 let refunds_nothing = step == PermitStep::Release && !chain.is_held(charges, id, now);
                 let step = if refunds_nothing { Operation::Peek } else { operation };
-                decide(&step, charges, &mut chain.slots, now.wall)
+                decide(&step, charges, &mut chain.slots, now.wall())
             }
-            Operation::Reset => decide(&operation, charges, &mut chain.slots, now.wall),
+            Operation::Reset => decide(&operation, charges, &mut chain.slots, now.wall()),
             _ => {
                 chain.count_free_places(charges, now);
-                decide(&operation, charges, &mut chain.slots, now.wall)
+                decide(&operation, charges, &mut chain.slots, now.wall())
             }
         };
         match operation {
@@ -197,31 +197,32 @@ impl<C: Clock> MemoryStore<C> {
         let fingerprint = self.fingerprinter.of(key, limit);
         let limit = limit.limit();
         // Read before the lock, so that reading the clock overlaps with the lookup.
-        let mut now = Now::of(&self.clock);
+        let mut time = Now::of(&self.clock);
+        let mut now = time.by_clock_of(limit);
         let mut held = self.shards[self.shard(fingerprint)].lock();
         let entry = held.entry(fingerprint);
-        let current = match entry.as_ref().map(|entry| entry.bucket(now)) {
-            Some(mut bucket) if bucket.moment() > now.wall => {
+        let current = match entry.as_ref().map(|entry| entry.bucket()) {
+            Some(bucket) if bucket.moment() > now => {
                 // If the thread was suspended before the lock, another one may have written a rate later than `now`.
                 if limit.rate().is_some() {
-                    now = Now::of(&self.clock);
-                    bucket = entry.as_ref().map_or(bucket, |entry| entry.bucket(now));
+                    time = Now::of(&self.clock);
+                    now = time.by_clock_of(limit);
                 }
-                bucket.rebased(limit, now.wall)
+                bucket.rebased(limit, now)
             }
             Some(bucket) => bucket,
-            None => Bucket::full(limit, now.wall),
+            None => Bucket::full(limit, now),
         };
-        let spent = current.spend(limit, cost, now.wall);
+        let spent = current.spend(limit, cost, now);
         let (allowed, spends) = (spent.is_some(), spent.is_some() && cost > Cost::ZERO);
         let bucket = spent.filter(|_| spends).unwrap_or(current);
         match entry {
-            Some(entry) if spends || current != entry.bucket(now) => entry.write(bucket, limit, now),
-            Some(entry) => entry.asked_under(limit, now),
-            None if spends => held.insert(BucketEntry::new(fingerprint, bucket, limit, now), now),
+            Some(entry) if spends || current != entry.bucket() => entry.write(bucket, limit, time),
+            Some(entry) => entry.asked_under(limit, time),
+            None if spends => held.insert(BucketEntry::new(fingerprint, bucket, limit, time), time),
             None => {}
         }
-        Spent { allowed, at: now.wall, bucket }
+        Spent { allowed, at: time.wall(), bucket: time.bucket_to_wall(bucket, limit) }
     }
 
     /// Removes expired permits of all shards if the store is full of permits. Locks one shard at a time, so the caller must not
@@ -315,10 +316,9 @@ impl<C: Clock> Inspect for MemoryStore<C> {
     }
 
     async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
-        let now = Now::of(&self.clock);
         let kept = |charge: &Charge<'_>| {
             let (fingerprint, shard) = self.find(charge);
-            match self.shards[shard].lock().bucket(fingerprint, now) {
+            match self.shards[shard].lock().bucket(fingerprint) {
                 Some(_) => Kept::UntilFull,
                 None => Kept::Absent,
             }
@@ -348,14 +348,15 @@ impl<'a> LockedChain<'a> {
         // Read behind the locks, so that no bucket was written later.
         let now = Now::of(&store.clock);
         let mut chain = Self { locked, places, slots: SmallVec::new(), now };
-        chain.slots = (0..chain.places.len()).map(|index| BucketSlot::read(chain.read(index))).collect();
+        let read = |(index, charge): (usize, &Charge<'_>)| BucketSlot::read(chain.read(index, charge));
+        chain.slots = charges.iter().enumerate().map(read).collect();
         chain
     }
 
-    fn read(&mut self, index: usize) -> Option<Bucket> {
+    fn read(&mut self, index: usize, charge: &Charge<'_>) -> Option<Bucket> {
         let now = self.now;
         let (fingerprint, held) = self.held(index);
-        held.bucket(fingerprint, now)
+        held.bucket(fingerprint).map(|bucket| now.bucket_to_wall(bucket, charge.limit().limit()))
     }
 
     /// Sets the slot of each concurrency to its free places.
@@ -373,7 +374,7 @@ impl<'a> LockedChain<'a> {
             let (fingerprint, held) = self.held(index);
             let places = match step {
                 PermitStep::Acquire | PermitStep::Retake => held.places_for(id, fingerprint, limit, now),
-                PermitStep::Renew | PermitStep::Release => Bucket::full(limit, now.wall),
+                PermitStep::Renew | PermitStep::Release => Bucket::full(limit, now.wall()),
             };
             self.slots[index] = BucketSlot::read(Some(places));
         }
@@ -431,7 +432,9 @@ impl<'a> LockedChain<'a> {
             let (BucketSlot { bucket, dirty }, limit) = (self.slots[index], charge.limit().limit());
             let (fingerprint, held) = self.held(index);
             match bucket {
-                Some(bucket) if dirty => held.write(fingerprint, bucket, limit, now),
+                Some(bucket) if dirty => {
+                    held.write(fingerprint, now.bucket_from_wall(bucket, limit), limit, now);
+                }
                 Some(_) => held.asked_under(fingerprint, limit, now),
                 None if dirty => held.forget(fingerprint),
                 None => {}

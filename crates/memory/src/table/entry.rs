@@ -32,7 +32,7 @@ impl BucketEntry {
 
     pub(crate) fn new(fingerprint: Fingerprint, bucket: Bucket, limit: &Limit, now: Now) -> Self {
         let mut entry = Self { fingerprint, most: Fill::of(limit, now), ..Self::EMPTY };
-        entry.put(bucket, now);
+        entry.put(bucket);
         entry
     }
 
@@ -44,11 +44,10 @@ impl BucketEntry {
         self.fingerprint
     }
 
+    /// The bucket, in its own time.
     #[inline]
-    pub(crate) const fn bucket(&self, now: Now) -> Bucket {
-        let moment = Micros::new(self.moment);
-        let moment = if self.fingerprint.is_of_quota() { moment } else { now.to_wall(moment) };
-        Bucket::new(Amount::from_micro(self.amount), moment)
+    pub(crate) const fn bucket(&self) -> Bucket {
+        Bucket::new(Amount::from_micro(self.amount), Micros::new(self.moment))
     }
 
     /// The time of the last write. For a quota that was written more than 49 days ago it may be later.
@@ -66,7 +65,7 @@ impl BucketEntry {
         if self.most != fill {
             self.judge_by(fill, now);
         }
-        self.put(bucket, now);
+        self.put(bucket);
     }
 
     /// Records a limit whose question wrote nothing. Changes the entry only if the limit is larger or refills more slowly than
@@ -96,18 +95,16 @@ impl BucketEntry {
     }
 
     #[inline]
-    const fn put(&mut self, bucket: Bucket, now: Now) {
-        let moment = bucket.moment();
-        let moment = if self.fingerprint.is_of_quota() { moment } else { now.to_steady(moment) };
+    const fn put(&mut self, bucket: Bucket) {
         self.amount = bucket.amount().micro();
-        self.moment = moment.get();
+        self.moment = bucket.moment().get();
     }
 
     /// How full it is, at most 1; negative in debt. At 1 the entry can be dropped without any effect.
     pub(crate) fn level(&self, now: Now) -> f64 {
         let (capacity, amount) = (f64::from(self.most.capacity), self.amount as f64);
         if self.fingerprint.is_of_quota() {
-            let is_over = now.wall.get() >= self.moment;
+            let is_over = now.wall().get() >= self.moment;
             return if is_over { 1.0 } else { ((capacity - amount) / capacity).min(NOT_FULL) };
         }
         let elapsed_us = now.steady.since_us(Micros::new(self.moment)) as f64;
@@ -225,24 +222,24 @@ mod tests {
         ) {
             let limits = limits();
             let mut now = Now::at(Micros::from_secs(1));
-            let drained = Bucket::new(Amount::ZERO, now.wall);
+            let drained = Bucket::new(Amount::ZERO, now.wall());
             let mut entry = BucketEntry::new(RATE, drained, &limits[asked[0].0], now);
             let mut used = vec![asked[0].0];
             for (limit, cost, pause_us) in asked {
-                now = Now::at(now.wall.plus_us(pause_us));
+                now = Now::at(now.wall().plus_us(pause_us));
                 if entry.level(now) >= 1.0 {
                     used.clear();
                 }
                 used.push(limit);
                 let (limit, cost) = (&limits[limit], Cost::new(cost).expect("in bounds"));
-                match entry.bucket(now).spend(limit, cost, now.wall) {
+                match entry.bucket().spend(limit, cost, now.wall()) {
                     Some(spent) if cost > Cost::ZERO => entry.write(spent, limit, now),
                     _ => entry.asked_under(limit, now),
                 }
-                for now in [now, Now::at(now.wall.plus_us(later_us))] {
+                for now in [now, Now::at(now.wall().plus_us(later_us))] {
                     for &limit in used.iter().filter(|_| entry.level(now) >= 1.0) {
                         let limit = &limits[limit];
-                        prop_assert_eq!(entry.bucket(now).available(limit, now.wall), limit.capacity());
+                        prop_assert_eq!(entry.bucket().available(limit, now.wall()), limit.capacity());
                     }
                 }
             }
@@ -253,11 +250,11 @@ mod tests {
     fn a_bucket_that_was_full_is_judged_by_the_limit_that_spends_from_it_alone() {
         let [fast, slow, ..] = limits();
         let now = Now::at(Micros::from_secs(1));
-        let drained = Bucket::new(Amount::ZERO, now.wall);
+        let drained = Bucket::new(Amount::ZERO, now.wall());
         let mut entry = BucketEntry::new(RATE, drained, &slow, now);
-        let full = Now::at(now.wall.plus_us(86_401_000_000));
-        let spent = entry.bucket(full).spend(&fast, Cost::ONE, full.wall).expect("it is full");
+        let full = Now::at(now.wall().plus_us(86_401_000_000));
+        let spent = entry.bucket().spend(&fast, Cost::ONE, full.wall()).expect("it is full");
         entry.write(spent, &fast, full);
-        assert!(entry.level(Now::at(full.wall.plus_us(1_000_000))) >= 1.0, "a tenth of a second fills it");
+        assert!(entry.level(Now::at(full.wall().plus_us(1_000_000))) >= 1.0, "a tenth of a second fills it");
     }
 }

@@ -49,8 +49,8 @@ impl Shard {
 }
 
 impl ShardState {
-    pub(crate) fn bucket(&self, fingerprint: Fingerprint, now: Now) -> Option<Bucket> {
-        self.table.get(fingerprint).map(|entry| entry.bucket(now))
+    pub(crate) fn bucket(&self, fingerprint: Fingerprint) -> Option<Bucket> {
+        self.table.get(fingerprint).map(BucketEntry::bucket)
     }
 
     pub(crate) fn entry(&mut self, fingerprint: Fingerprint) -> Option<&mut BucketEntry> {
@@ -100,7 +100,7 @@ impl ShardState {
 
     /// The free places of a concurrency.
     pub(crate) fn places(&self, fingerprint: Fingerprint, limit: &Limit, now: Now) -> Bucket {
-        Bucket::places(limit, self.permits.count(fingerprint, now.steady), now.wall)
+        Bucket::places(limit, self.permits.count(fingerprint, now.steady), now.wall())
     }
 
     /// The places available to this permit, including its own if it is held. Zero if the store has no room for another permit; the
@@ -116,14 +116,14 @@ impl ShardState {
         self.permits.sweep(self.sweep, now.steady);
         let is_held = self.permits.is_held(fingerprint, id, now.steady);
         if !is_held && self.permits.is_full() {
-            return Bucket::new(Amount::ZERO, now.wall);
+            return Bucket::new(Amount::ZERO, now.wall());
         }
         let places = self.places(fingerprint, limit, now).amount();
         if places == Amount::ZERO {
             self.permits.end_within(fingerprint, limit.fill_time(), now.steady);
         }
         let own = if is_held { Amount::TOKEN } else { Amount::ZERO };
-        Bucket::new(places + own, now.wall)
+        Bucket::new(places + own, now.wall())
     }
 
     /// Records a permit that ends at `until`, in steady time, or extends it.
