@@ -326,7 +326,7 @@ while i < last do
     if id then
       op = op == RELEASE and REFUND or op == RENEW and PEEK or SPEND
     end
-    local renews, released = true, false
+    local renews, released = true, nil
     for at = first, past - 1, 3 do
       local b, limit, cost = args[at], 5 * args[at + 1], args[at + 2]
       local capacity, rate = args[limit], args[limit + 1]
@@ -336,7 +336,10 @@ while i < last do
         if step_of_permit == RENEW then
           renews = renews and is_held(b, id)
         elseif step_of_permit == RELEASE then
-          released = released or is_held(b, id)
+          if is_held(b, id) then
+            released = released or {}
+            released[b] = true
+          end
         else
           there = places(b, capacity, args[limit + 2], id)
         end
@@ -438,7 +441,7 @@ while i < last do
         local there, hold_ms = available[n], args[limit + 2]
         if id and not outside then
           if step_of_permit == RELEASE then
-            if released and is_held(b, id) then
+            if released and released[b] then
               call('ZREM', KEYS[#KEYS + 1 + b], id)
               permits[b] = permits[b] and permits[b] - 1
             end
