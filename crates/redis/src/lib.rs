@@ -1,7 +1,7 @@
 //! Spile's buckets in Redis or Valkey.
 //!
-//! Every decision is one atomic script, `spend.lua`, which agrees bit for bit with [`spile_core::spend`] and its
-//! siblings. Around it: supervised connections that send concurrent requests together, one deadline for every call, a
+//! Every decision is one atomic script, `spend.lua`, which agrees bit for bit with [`spile_core::decide`].
+//! Around it: supervised connections that send concurrent requests together, one deadline for every call, a
 //! circuit breaker, and three topologies: standalone, Sentinel and Cluster.
 //!
 //! The store never charges twice. After a timeout or a broken connection it is unknown whether the script ran, and the

@@ -125,7 +125,7 @@ impl<S> RateLimiterBuilder<S> {
         self
     }
 
-    /// The largest part of what a bucket has left that an instance may hold as a [lease](spile_core::LimitBuilder::lease): a
+    /// The largest part of what a bucket has left that an instance may hold as a [lease](spile_core::RateBuilder::lease): a
     /// tenth by default. Above a half, instances take turns at starving each other.
     ///
     /// # Panics
