@@ -92,7 +92,7 @@ pub(crate) struct StoreHealthTracker {
     state: StoreState,
     /// The answers of each of the last seconds.
     recent: VecDeque<AnswerCounts>,
-    /// What each node had not answered in time, as of each of the last ticks.
+    /// The late requests of each node, as of each of the last ticks.
     recent_nodes: VecDeque<Vec<(String, u64)>>,
     /// When the log last reported a slow store.
     slow_reported_at: Option<Micros>,

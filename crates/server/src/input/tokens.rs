@@ -11,8 +11,8 @@ use spile_core::Amount;
 
 /// A number of tokens in an entry of the file or of the admin API, or in an answer.
 ///
-/// Files and entries are held as JSON values, whose fractions are doubles. All amounts within bounds have at most 15 digits, which a
-/// double gives back as they were written.
+/// Files and entries are held as JSON values, whose fractions are doubles. All amounts within bounds have at most 15 digits, which
+/// survive the round trip through a double.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Tokens(pub(crate) Amount);
 

@@ -132,7 +132,7 @@ axis! {
         OtherShape,
         /// It is drained, its limit was tightened and asked about, and the store had time to forget it by the former limit.
         Lingering,
-        /// What the store holds cannot be read.
+        /// The stored state cannot be read.
         Broken,
     }
 }

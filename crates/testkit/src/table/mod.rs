@@ -25,7 +25,7 @@ use crate::contract::permit_id;
 /// One combination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TableCell {
-    /// What is asked.
+    /// The operation.
     pub operation: OperationKind,
     /// The shape of the limit.
     pub shape: ShapeKind,
@@ -348,7 +348,7 @@ impl<S: Store> Story<S> {
         if us < 0 { self.clock.step_back(span) } else { self.clock.advance(span) }
     }
 
-    /// Uses so many other keys that the store forgets what it may forget.
+    /// Spends from enough other keys that the store forgets every bucket that it may forget.
     async fn forget(&mut self) {
         let limit =
             built(&PlainLimit { shape: PlainShape::Rate { refill: 1_000 * TOKEN, period: 1 }, ..PLENTY });

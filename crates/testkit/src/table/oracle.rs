@@ -1,4 +1,4 @@
-//! What a store has to answer, worked out from the design in plain integers.
+//! The expected reply of a store, calculated from the design in plain integers.
 //!
 //! Uses nothing of `spile-core` but its enums, so that a mistake there is not repeated here. Amounts are micro-tokens and times
 //! microseconds, both in 128 bits, and rates are fractions.
@@ -79,7 +79,7 @@ pub struct PlainCharge {
     pub cost: i128,
 }
 
-/// What is asked of a store.
+/// A question to a store.
 #[derive(Clone, Debug)]
 pub struct PlainQuestion {
     /// The operation.
@@ -92,12 +92,12 @@ pub struct PlainQuestion {
     pub actual: i128,
 }
 
-/// What a store answered.
+/// The reply of a store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlainReply {
     /// Whether it was done.
     pub verdict: Verdict,
-    /// What a partial spend granted, or what no debt covered.
+    /// The amount that a partial spend granted, or that no debt covered.
     pub amount: i128,
     /// When.
     pub at: i128,
@@ -108,7 +108,7 @@ pub struct PlainReply {
 /// A bucket after a question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PlainStatus {
-    /// What can be spent; a debt is below zero.
+    /// The amount available; a debt is below zero.
     pub available: i128,
     /// Until the cost is available.
     pub retry_after: i128,
@@ -132,7 +132,7 @@ impl PlainReply {
     }
 }
 
-/// What is known of one bucket. One that is not known is full.
+/// The state of one bucket. A bucket without state is full.
 #[derive(Clone, Debug)]
 enum PlainBucket {
     Rate {

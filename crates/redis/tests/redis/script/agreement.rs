@@ -370,7 +370,7 @@ impl Trace {
 }
 
 impl Step {
-    /// What the store replies. `None` for a reset, whose reply shows nothing.
+    /// The store's reply. `None` for a reset, whose buckets are not compared.
     async fn take(&self, store: &impl Store) -> Option<Reply> {
         let charges = &self.charges;
         let reserved;
