@@ -1,6 +1,6 @@
 //! Spile's buckets in Redis or Valkey.
 //!
-//! Every decision is one atomic script, `spend.lua`, which agrees bit for bit with [`spile_core::decide`].
+//! Every decision is one call of an atomic script, which agrees bit for bit with [`spile_core::decide`].
 //! Around it: supervised connections that send concurrent requests together, one deadline for every call, a
 //! circuit breaker, and three topologies: standalone, Sentinel and Cluster.
 //!

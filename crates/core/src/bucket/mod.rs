@@ -1,5 +1,5 @@
-//! The bucket: two integers, and arithmetic that `spend.lua` repeats in the same order on the same doubles, so that both agree bit
-//! for bit.
+//! The bucket: two integers, and arithmetic that the script of `spile-redis` repeats in the same order on the same doubles, so that
+//! both agree bit for bit.
 
 mod permits;
 mod step;

@@ -1,4 +1,4 @@
-//! The permits of a concurrency, and one atomic permit step over a chain, as a pure function. `spend.lua` implements the same.
+//! The permits of a concurrency, and one atomic permit step over a chain, as a pure function. The script of `spile-redis` implements the same.
 
 use std::time::Duration;
 

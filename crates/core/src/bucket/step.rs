@@ -1,5 +1,5 @@
 //! One atomic step over the buckets of a chain, as a pure function: a store reads the buckets, runs the step and writes the dirty
-//! ones back. `spend.lua` implements the same.
+//! ones back. The script of `spile-redis` implements the same.
 
 use crate::{
     Amount, Bucket, Charge, Charges, Cost, Micros, OneOrMany, Operation, PermitStep, Reply,

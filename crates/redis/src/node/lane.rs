@@ -15,7 +15,7 @@ use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
-use crate::node::pipeline::{CompletedCall, Pipeline};
+use crate::node::pipeline::{CompletedCall, Pipeline, Refusal};
 use crate::node::queue::Flight;
 use crate::node::write_failures;
 use crate::node::{Moves, Node};
@@ -234,23 +234,29 @@ impl Lane {
 
     /// Groups requests into as few script calls as the topology allows.
     fn calls(&self, batch: Vec<PendingRequest>) -> Vec<ScriptCall> {
-        if self.config.cluster_prefix.is_none() {
+        let shares_call = |waiting: &PendingRequest| {
+            self.config.cluster_prefix.is_none()
+                && waiting.group == BatchGroup::Any
+                && !waiting.request.operation.needs_other_commands()
+        };
+        if batch.iter().all(shares_call) {
             return vec![self.call(batch)];
         }
-        let mut by_slot: Vec<(u16, Vec<PendingRequest>)> = Vec::new();
+        let mut groups: Vec<((u16, bool), Vec<PendingRequest>)> = Vec::new();
         let mut calls = Vec::new();
         for waiting in batch {
             if waiting.group != BatchGroup::Any {
                 calls.push(self.call(vec![waiting]));
                 continue;
             }
-            let slot = waiting.request.slot();
-            match by_slot.iter_mut().find(|(of, _)| *of == slot) {
+            let slot = if self.config.cluster_prefix.is_some() { waiting.request.slot() } else { 0 };
+            let kind = (slot, waiting.request.operation.needs_other_commands());
+            match groups.iter_mut().find(|(of, _)| *of == kind) {
                 Some((_, group)) => group.push(waiting),
-                None => by_slot.push((slot, vec![waiting])),
+                None => groups.push((kind, vec![waiting])),
             }
         }
-        calls.extend(by_slot.into_iter().map(|(_, group)| self.call(group)));
+        calls.extend(groups.into_iter().map(|(_, group)| self.call(group)));
         calls
     }
 
@@ -324,21 +330,21 @@ impl Lane {
     }
 
     fn deliver(&self, completed: CompletedCall<'_>, now: Instant) {
-        let CompletedCall { call, replies, sent_at, .. } = completed;
+        let CompletedCall { call, answers, sent_at, .. } = completed;
         let counters = &self.config.counters;
         counters.calls.add(1);
         counters.answered.add(call.len() as u64);
-        if replies.expired_permits > 0 {
-            counters.expired_permits.add(replies.expired_permits);
+        if answers.expired_permits > 0 {
+            counters.expired_permits.add(answers.expired_permits);
         }
-        if replies.repairs > 0 {
-            counters.repairs.add(replies.repairs);
+        if answers.repairs > 0 {
+            counters.repairs.add(answers.repairs);
         }
         if now - sent_at <= self.config.timeout {
             self.node.breaker.succeed();
         }
-        for (waiting, reply) in call.into_waiting().into_iter().zip(replies.replies) {
-            waiting.answer(Ok(reply));
+        for (waiting, reply) in call.into_waiting().into_iter().zip(answers.replies) {
+            waiting.answer(reply);
         }
     }
 
@@ -362,12 +368,23 @@ impl Lane {
     fn handle_error_replies(
         &self,
         connection: &Connection,
-        refused: Vec<(ScriptCall, String)>,
+        refused: Vec<(ScriptCall, Refusal)>,
     ) -> Result<Vec<ScriptCall>, ConnectionLost> {
         let mut unknown = Vec::new();
         let mut lost = Ok(());
-        for (call, text) in refused {
+        for (call, Refusal { text, wrote }) in refused {
             let reply = ErrorReply::parse(&text, connection.endpoint());
+            // The error may be about other requests of the call.
+            let may_be_about_one = match reply {
+                ErrorReply::Ask { .. } | ErrorReply::TryAgain => true,
+                ErrorReply::Refused => wrote != Some(true),
+                ErrorReply::Other => wrote == Some(false),
+                _ => false,
+            };
+            if may_be_about_one && call.len() > 1 {
+                call.into_waiting().into_iter().for_each(|waiting| waiting.answer(Err(Rejection::SendAlone)));
+                continue;
+            }
             write_failures::record_error(&self.node, &self.config.counters, &reply, &text, &call);
             let refusal = match reply {
                 ErrorReply::NoScript => {
@@ -380,8 +397,7 @@ impl Lane {
                     Rejection::Failed(not_run(why))
                 }
                 ErrorReply::Moved { to } => Rejection::Moved { to },
-                // The error may be about other requests of the call.
-                ErrorReply::Ask { .. } | ErrorReply::TryAgain if call.len() > 1 => Rejection::SendAlone,
+                _ if wrote == Some(true) => Rejection::Failed(may_have_run(text)),
                 ErrorReply::Ask { to } => Rejection::Ask { to },
                 ErrorReply::TryAgain => Rejection::Split,
                 ErrorReply::ClusterDown => {
@@ -402,6 +418,7 @@ impl Lane {
                     Rejection::Failed(not_run(text))
                 }
                 ErrorReply::Unreplicated | ErrorReply::Refused => Rejection::Failed(not_run(text)),
+                ErrorReply::Other if wrote == Some(false) => Rejection::Failed(not_run(text)),
                 ErrorReply::Other => Rejection::Failed(may_have_run(text)),
             };
             for waiting in call.into_waiting() {

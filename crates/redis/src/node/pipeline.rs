@@ -8,7 +8,7 @@ use spile_resp::Value;
 use crate::connection::ConnectionError;
 use crate::node::lane::LaneConfig;
 use crate::node::queue::Flight;
-use crate::script::call::{CallReply, ScriptCall};
+use crate::script::call::{CallAnswers, CallReply, ScriptCall};
 
 /// How much later a flight that seems overdue is checked again. After the process was suspended, its timers fire before
 /// it reads the replies that arrived meanwhile.
@@ -20,7 +20,7 @@ pub(crate) struct Pipeline<'q> {
     flights: VecDeque<SentFlight<'q>>,
     /// Calls that Redis answered with an error. The errors are trusted only after all replies around them were the
     /// expected ones.
-    refused: Vec<(ScriptCall, String)>,
+    refused: Vec<(ScriptCall, Refusal)>,
     /// When the last reply arrived.
     heard_at: Option<Instant>,
     /// The state of the reply to `ASKING`, which precedes the reply to its call.
@@ -30,11 +30,18 @@ pub(crate) struct Pipeline<'q> {
 /// A call and its reply.
 pub(crate) struct CompletedCall<'q> {
     pub(crate) call: ScriptCall,
-    pub(crate) replies: CallReply,
+    pub(crate) answers: CallAnswers,
     pub(crate) sent_at: Instant,
     /// Ends the flight when dropped. That is after its callers have their answers, so that their next requests share a
     /// flight.
     _flight: Option<Flight<'q>>,
+}
+
+/// The error that answered a call.
+pub(crate) struct Refusal {
+    pub(crate) text: String,
+    /// Whether the script had written anything. `None` if the script did not report it.
+    pub(crate) wrote: Option<bool>,
 }
 
 /// A flight that was sent, and its unanswered calls.
@@ -111,12 +118,15 @@ impl<'q> Pipeline<'q> {
                 return Ok(None);
             }
             // The call itself was answered too, but `ASKING` was not in effect for it.
-            (AskingReply::Refused(refusal), _) | (_, Value::Error(refusal)) => Err(refusal),
-            (_, value) => Ok(call.read(&value)?),
+            (AskingReply::Refused(text), _) | (_, Value::Error(text)) => Err(Refusal { text, wrote: None }),
+            (_, value) => match call.read(&value)? {
+                CallReply::Answered(answers) => Ok(answers),
+                CallReply::Refused { error: text, wrote } => Err(Refusal { text, wrote: Some(wrote) }),
+            },
         };
         let Some((call, landed)) = self.pop_call() else { return Err(ConnectionError::Closed) };
         match refusal {
-            Ok(replies) => Ok(Some(CompletedCall { call, replies, sent_at, _flight: landed })),
+            Ok(answers) => Ok(Some(CompletedCall { call, answers, sent_at, _flight: landed })),
             Err(refusal) => {
                 self.refused.push((call, refusal));
                 Ok(None)
@@ -125,7 +135,7 @@ impl<'q> Pipeline<'q> {
     }
 
     /// The calls that were answered with an error. Called when no flight is unanswered.
-    pub(crate) fn take_refused(&mut self) -> Vec<(ScriptCall, String)> {
+    pub(crate) fn take_refused(&mut self) -> Vec<(ScriptCall, Refusal)> {
         std::mem::take(&mut self.refused)
     }
 

@@ -9,7 +9,7 @@ use spile_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionError};
-use crate::script::call::ScriptCall;
+use crate::script::call::{CallReply, ScriptCall};
 use crate::script::key::KeyPrefix;
 use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge};
 use crate::topology::slot::suffix_for_slot;
@@ -43,7 +43,10 @@ impl Probe {
         match connection.receive().await? {
             Value::Error(refusal) if refusal.starts_with("MOVED ") || refusal.starts_with("ASK ") => Ok(()),
             Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            reply => Ok(call.read(&reply).map(drop)?),
+            reply => match call.read(&reply)? {
+                CallReply::Answered(_) => Ok(()),
+                CallReply::Refused { error, .. } => Err(ConnectionError::Refused(error)),
+            },
         }
     }
 

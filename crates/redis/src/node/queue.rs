@@ -240,11 +240,12 @@ impl Drop for Flight<'_> {
 mod tests {
     use std::sync::Arc;
 
+    use spile_core::Reply;
     use tokio::sync::oneshot;
 
     use super::*;
     use crate::script::error_reply::Rejection;
-    use crate::script::request::{BatchGroup, Request, ScriptOp, ScriptReply};
+    use crate::script::request::{BatchGroup, Request, ScriptOp};
 
     const TIMEOUT: Duration = Duration::from_millis(50);
 
@@ -256,7 +257,7 @@ mod tests {
         RequestQueue::new(Runtime::tokio(), lanes, timeout, most_waiting)
     }
 
-    type ReplyReceiver = oneshot::Receiver<Result<ScriptReply, Rejection>>;
+    type ReplyReceiver = oneshot::Receiver<Result<Reply, Rejection>>;
 
     fn push(queue: &RequestQueue) -> ReplyReceiver {
         push_until(queue, None)

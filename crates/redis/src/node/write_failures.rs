@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::Limit;
+use spile_core::{Limit, Verdict};
 use spile_runtime::Runtime;
 use tokio::sync::oneshot;
 
@@ -195,7 +195,7 @@ async fn can_write(node: &Arc<Node>, probe: Arc<Request>) -> bool {
         return false;
     }
     match node.runtime().timeout(PROBE_EVERY, answered).await {
-        Ok(Ok(Ok(reply))) => reply.granted > 0,
+        Ok(Ok(Ok(reply))) => reply.verdict == Verdict::Done,
         Ok(Ok(Err(refusal))) => matches!(refusal, Rejection::Moved { .. } | Rejection::Ask { .. }),
         _ => false,
     }

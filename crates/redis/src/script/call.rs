@@ -1,18 +1,20 @@
 //! One call of the script: the requests that share it, their encoding, and the decoding of the reply.
 
 use smallvec::SmallVec;
-use spile_core::{Amount, Bucket, Limit, Micros, OneOrMany, Rate, Shape};
+use spile_core::{Amount, Bucket, Micros, OneOrMany, Rate, Reply, Shape, StoreError, Verdict};
 use spile_resp::{Value, write};
 
-use crate::script::SPEND;
-use crate::script::hashes::CallHashes;
+use crate::script::call_keys::CallKeys;
+use crate::script::error_reply::Rejection;
 use crate::script::msgpack;
-use crate::script::request::{
-    BatchGroup, PendingRequest, Request, ScriptOp, ScriptReply, WINDOW_BOUNDS, WireLimit,
-};
+use crate::script::request::{BatchGroup, PendingRequest, Request, WINDOW_BOUNDS, WireLimit};
+use crate::script::{EVERYTHING, RATES, Script};
 
 /// The last microsecond that a double represents exactly.
 const LAST_US: i64 = (1 << 53) - 1;
+
+/// Numbers before the lists of fields.
+const HEADER: usize = 4;
 
 /// Numbers per limit.
 const LIMIT_NUMBERS: usize = 5;
@@ -20,8 +22,9 @@ const LIMIT_NUMBERS: usize = 5;
 /// The most micro-tokens that the script reports, of a debt or a usage.
 const MOST_MICRO: i64 = 6_000_000_000_000_000;
 
-/// Encodes an unused quota in the amount of a bucket; the micro-tokens used are subtracted from it.
-const UNUSED: i64 = -4_000_000_000_000_000;
+/// The script's verdicts after those of [`Verdict`].
+const OUTSIDE_WINDOWS: i64 = 3;
+const NEWER_FORMAT: i64 = 4;
 
 /// How the call refers to the script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,9 +46,20 @@ pub(crate) struct ScriptCall {
 
 /// The decoded reply to a call.
 #[derive(Debug)]
-pub(crate) struct CallReply {
+pub(crate) enum CallReply {
+    Answered(CallAnswers),
+    /// Redis refused a command of the script.
+    Refused {
+        error: String,
+        wrote: bool,
+    },
+}
+
+/// The answers of a call.
+#[derive(Debug)]
+pub(crate) struct CallAnswers {
     /// One per request, in their order.
-    pub(crate) replies: Vec<ScriptReply>,
+    pub(crate) replies: Vec<Result<Reply, Rejection>>,
     /// How many buckets the script found broken and repaired.
     pub(crate) repairs: u64,
     /// How many permits it found that had ended by themselves.
@@ -91,9 +105,10 @@ impl ScriptCall {
     /// Appends the command to `out`. If `now_us` is zero, the script asks Redis for the time.
     pub(crate) fn write(&self, now_us: u64, out: &mut Vec<u8>) {
         let (keys, arguments) = self.arguments(now_us);
+        let script = self.script();
         let (command, script): (&[u8], &[u8]) = match self.script_ref {
-            ScriptRef::Sha => (b"EVALSHA", SPEND.sha().as_bytes()),
-            ScriptRef::Source => (b"EVAL", SPEND.source().as_bytes()),
+            ScriptRef::Sha => (b"EVALSHA", script.sha().as_bytes()),
+            ScriptRef::Source => (b"EVAL", script.source().as_bytes()),
         };
         write::array(out, 4 + keys.len());
         write::bulk(out, command);
@@ -111,74 +126,72 @@ impl ScriptCall {
         if numbers.first().and_then(Value::as_int) != Some(self.sequence.cast_signed()) {
             return Err(BadReply::Foreign);
         }
-        self.read_numbers(numbers).ok_or(BadReply::Shape)
+        if let [_, Value::Text(error), wrote] = numbers {
+            let error = String::from_utf8_lossy(error).into_owned();
+            return Ok(CallReply::Refused { error, wrote: wrote.as_int() != Some(0) });
+        }
+        self.read_numbers(numbers).map(CallReply::Answered).ok_or(BadReply::Shape)
     }
 
     fn requests(&self) -> impl Iterator<Item = &Request> {
         self.waiting.iter().map(|waiting| &*waiting.request)
     }
 
-    /// The distinct keys, and all other arguments as one msgpack array that refers to buckets and limits by number.
+    fn script(&self) -> &'static Script {
+        if self.requests().all(Request::is_about_rates) { &RATES } else { &EVERYTHING }
+    }
+
+    /// The distinct keys, and all other arguments as one msgpack array that refers to buckets by number and to limits by their
+    /// place in the array.
     fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
-        let mut hashes = CallHashes::default();
-        let charges = self.requests().flat_map(|request| &request.charges);
-        let places: SmallVec<[_; 64]> = charges.map(|charge| hashes.add(charge)).collect();
-        hashes.number();
-        let mut places = places.iter();
+        let counts_shapes = !self.requests().all(Request::is_about_rates);
+        let mut keys = CallKeys::default();
+        let places: SmallVec<[_; 64]> =
+            self.requests().flat_map(Request::by_shape).map(|(_, charge)| keys.add(charge)).collect();
+        keys.number();
+        let mut lists = Vec::with_capacity(32);
+        let first_limit = 1 + HEADER + keys.write_lists(&mut lists);
         let mut limits: Vec<WireLimit> = Vec::new();
         let mut decisions = Vec::with_capacity(16 * self.waiting.len());
-        let mut entries = hashes.write_shared(&mut decisions);
+        let (mut entries, mut places) = (0, places.iter());
         for request in self.requests() {
             msgpack::push_int(&mut decisions, request.operation as u64);
-            msgpack::push_int(&mut decisions, request.charges.len() as u64);
-            for (charge, place) in request.charges.iter().zip(&mut places) {
-                match hashes.bucket(*place) {
-                    Ok(number) => msgpack::push_int(&mut decisions, number as u64),
-                    Err(number) => msgpack::push_double(&mut decisions, number),
-                }
-                msgpack::push_int(&mut decisions, limit_position(&mut limits, charge.limit) as u64);
+            let counts: &[usize] = if counts_shapes { &request.counts() } else { &[request.charges.len()] };
+            for count in counts {
+                msgpack::push_int(&mut decisions, *count as u64);
+            }
+            for ((_, charge), place) in request.by_shape().zip(&mut places) {
+                let limit = first_limit + LIMIT_NUMBERS * position(&mut limits, charge.limit);
+                msgpack::push_int(&mut decisions, keys.index(*place));
+                msgpack::push_int(&mut decisions, limit as u64);
                 msgpack::push_int(&mut decisions, charge.cost_micro.unsigned_abs());
             }
-            entries += 2 + 3 * request.charges.len();
+            entries += 1 + counts.len() + 3 * request.charges.len();
             if let Some(permit) = &request.permit {
-                msgpack::push_name(&mut decisions, permit.as_str().as_bytes());
+                msgpack::push_text(&mut decisions, &[permit.as_str().as_bytes()]);
                 entries += 1;
             }
         }
-        let header = [self.sequence, now_us, limits.len() as u64, hashes.plain() as u64];
-        let mut arguments = Vec::with_capacity(40 + 24 * limits.len() + decisions.len());
+        let first_decision = first_limit + LIMIT_NUMBERS * limits.len();
+        let mut bounds = first_decision + entries;
         let quotas = limits.iter().filter_map(|limit| limit.windows);
-        msgpack::push_array(
-            &mut arguments,
-            header.len() + LIMIT_NUMBERS * limits.len() + entries + WINDOW_BOUNDS * quotas.clone().count(),
-        );
-        for number in header {
+        let mut arguments = Vec::with_capacity(64 + 24 * limits.len() + lists.len() + decisions.len());
+        msgpack::push_array(&mut arguments, bounds - 1 + WINDOW_BOUNDS * quotas.clone().count());
+        for number in [self.sequence, now_us, first_decision as u64, bounds as u64] {
             msgpack::push_int(&mut arguments, number);
         }
-        // The windows of quotas come last. In place of a rate, a quota has their place, below zero.
-        let mut place = header.len() + LIMIT_NUMBERS * limits.len() + entries + 1;
+        arguments.extend_from_slice(&lists);
         for limit in &limits {
-            msgpack::push_int(&mut arguments, limit.limit.capacity().micro().unsigned_abs());
-            if limit.windows.is_some() {
-                msgpack::push_double(&mut arguments, -(place as f64));
-                place += WINDOW_BOUNDS;
-            } else {
-                let rate = limit.limit.rate().map_or(0.0, Rate::per_second);
-                msgpack::push_double(&mut arguments, rate);
-            }
-            msgpack::push_int(&mut arguments, limit.ttl_ms);
-            for amount in [limit.limit.debt(), limit.limit.quantum()] {
-                msgpack::push_int(&mut arguments, amount.micro().unsigned_abs());
-            }
+            limit.write(&mut bounds, &mut arguments);
         }
         arguments.extend_from_slice(&decisions);
         for bound in quotas.flatten() {
             msgpack::push_int(&mut arguments, bound);
         }
-        (hashes.keys(), arguments)
+        (keys.keys(), arguments)
     }
 
-    fn read_numbers(&self, numbers: &[Value]) -> Option<CallReply> {
+    fn read_numbers(&self, numbers: &[Value]) -> Option<CallAnswers> {
         let mut numbers = numbers.iter().skip(1);
         let mut next = |least: i64, most: i64| {
             numbers.next().and_then(Value::as_int).filter(|number| (least..=most).contains(number))
@@ -188,44 +201,56 @@ impl ScriptCall {
         let expired_permits = next(0, LAST_US)?.unsigned_abs();
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
-            let granted = next(ScriptReply::OUTSIDE_WINDOWS, MOST_MICRO)?;
-            let mut buckets = OneOrMany::new();
-            if request.operation != ScriptOp::Reset {
-                for charge in &request.charges {
-                    let amount = next(-MOST_MICRO, MOST_MICRO)?;
-                    let moment = Micros::new(next(0, LAST_US)?.unsigned_abs());
-                    buckets.push(match request.operation {
-                        ScriptOp::TimeToLive => Bucket::new(Amount::from_micro(amount), moment),
-                        _ => bucket_under(&charge.limit.limit, amount, moment),
-                    });
-                }
+            let verdict = match next(0, NEWER_FORMAT)? {
+                0 => Ok(Verdict::Denied),
+                1 => Ok(Verdict::Done),
+                2 => Ok(Verdict::Before),
+                OUTSIDE_WINDOWS => Err(Rejection::OutsideWindows { now: at }),
+                _ => Err(Rejection::Failed(StoreError::BadTypes(NEWER.into()))),
+            };
+            let mut amount = Amount::ZERO;
+            if verdict.is_ok() && request.operation.has_amount() {
+                amount = Amount::from_micro(next(0, MOST_MICRO)?);
             }
-            replies.push(ScriptReply { granted, at, buckets });
+            let none = Bucket::new(Amount::ZERO, at);
+            let mut buckets: OneOrMany<Bucket> = std::iter::repeat_n(none, request.charges.len()).collect();
+            for (position, _) in request.by_shape() {
+                let amount = Amount::from_micro(next(-MOST_MICRO, MOST_MICRO)?);
+                buckets[position] = Bucket::new(amount, Micros::new(next(0, LAST_US)?.unsigned_abs()));
+            }
+            replies.push(verdict.map(|verdict| Reply { verdict, amount, at, buckets }));
         }
-        numbers.next().is_none().then_some(CallReply { replies, repairs, expired_permits })
+        numbers.next().is_none().then_some(CallAnswers { replies, repairs, expired_permits })
     }
 }
 
-/// The bucket of a limit, which may have been written under another shape.
-fn bucket_under(limit: &Limit, held: i64, written_at: Micros) -> Bucket {
-    let used = UNUSED - held;
-    match limit.shape() {
-        Shape::Rate(_) if used >= 0 => {
-            Bucket::new(limit.capacity().above(Amount::from_micro(used)), written_at)
+/// Why a bucket of a newer format is left alone.
+const NEWER: &str = "it was written by a newer version";
+
+impl WireLimit {
+    /// Appends the numbers of the limit. Those of a quota say where the bounds of its windows are.
+    fn write(&self, bounds: &mut usize, out: &mut Vec<u8>) {
+        msgpack::push_int(out, self.limit.capacity().micro().unsigned_abs());
+        match self.limit.shape() {
+            Shape::Rate(rate) => msgpack::push_double(out, Rate::per_second(rate)),
+            Shape::Quota(_) => {
+                msgpack::push_int(out, *bounds as u64);
+                *bounds += WINDOW_BOUNDS;
+            }
+            Shape::Concurrency(_) => msgpack::push_int(out, self.ttl_ms),
         }
-        Shape::Rate(_) | Shape::Concurrency(_) => Bucket::new(Amount::from_micro(held), written_at),
-        Shape::Quota(quota) => {
-            // Debts of a rate are owed by the quota that replaces it.
-            let used = if used >= 0 { used } else { (-held).max(0) };
-            Bucket::new(Amount::from_micro(used), quota.windows().window_at(written_at).end)
+        msgpack::push_int(out, self.ttl_ms);
+        for amount in [self.limit.debt(), self.limit.quantum()] {
+            msgpack::push_int(out, amount.micro().unsigned_abs());
         }
     }
 }
 
-/// Counted from one. A call has few distinct limits, so a linear search is faster than hashing.
-fn limit_position(limits: &mut Vec<WireLimit>, limit: WireLimit) -> usize {
+/// The position of a limit, which is added unless it is there. A call has few distinct limits, so a linear search is faster than
+/// hashing.
+fn position(limits: &mut Vec<WireLimit>, limit: WireLimit) -> usize {
     let found = limits.iter().position(|seen| *seen == limit);
-    1 + found.unwrap_or_else(|| {
+    found.unwrap_or_else(|| {
         limits.push(limit);
         limits.len() - 1
     })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spile_core::StoreError;
+use spile_core::{Micros, StoreError};
 
 use crate::connection::endpoint::Endpoint;
 
@@ -14,10 +14,12 @@ pub(crate) enum Rejection {
     Moved { to: Endpoint },
     /// The slot is moving, and the keys of this request are on another node already (`ASK`).
     Ask { to: Endpoint },
-    /// The slot is moving: the request must be sent again without other requests in its call.
+    /// The request must be sent again without other requests in its call, so that the answer is about it only.
     SendAlone,
     /// The slot is moving, and the keys of this request are on two nodes: each must be sent by itself.
     Split,
+    /// The node's time is outside the windows that a quota was asked with: the request must be sent again with those around it.
+    OutsideWindows { now: Micros },
     /// The node changes its role, loads its data or does not serve the slot: try again later.
     Retry,
     /// The request failed for good.
@@ -64,11 +66,10 @@ impl ErrorReply {
             "NOREPLICAS" => Self::Unreplicated,
             "BUSY" => Self::Busy,
             "OOM" | "MISCONF" | "NOPERM" => Self::Refused,
-            // Redis 6.2 puts a text before the error of a command inside a script. These errors come at the first write
-            // or not at all, so nothing was written.
-            "ERR" if text.contains("-READONLY ") => Self::WrongNode,
-            "ERR" if text.contains("-NOREPLICAS ") => Self::Unreplicated,
-            "ERR" if ["-OOM ", "-MISCONF "].iter().any(|code| text.contains(code)) => Self::Refused,
+            // Redis 6.2 puts the place in the script before the error of a command.
+            _ if text.contains("-READONLY ") => Self::WrongNode,
+            _ if text.contains("-NOREPLICAS ") => Self::Unreplicated,
+            _ if ["-OOM ", "-MISCONF "].iter().any(|code| text.contains(code)) => Self::Refused,
             _ => Self::Other,
         }
     }
@@ -111,6 +112,7 @@ mod tests {
                 ErrorReply::WrongNode,
             ),
             ("ERR Error running script (call to f_1): -OOM command not allowed", ErrorReply::Refused),
+            ("@user_script: 1: -OOM command not allowed", ErrorReply::Refused),
             ("NOPERM User app has no permissions to run the 'evalsha' command", ErrorReply::Refused),
             ("NOREPLICAS Not enough good replicas to write.", ErrorReply::Unreplicated),
             ("ERR The user executing the script can't run this command or subcommand", ErrorReply::Other),

@@ -101,11 +101,6 @@ impl BucketKey {
     pub(crate) fn name(&self) -> &[u8] {
         self.bytes.get(self.hash_bytes + 1..).unwrap_or_default()
     }
-
-    /// The key of the hash that the bucket had for itself until the limits of a plan shared one. `None` if it still has.
-    pub(crate) fn before_sharing(&self) -> Option<&[u8]> {
-        (self.bytes.len() > self.hash_bytes).then_some(&*self.bytes)
-    }
 }
 
 fn push_tag(out: &mut Vec<u8>, key: &[u8]) {
@@ -172,8 +167,7 @@ mod tests {
         let of = |limit| prefix.bucket_key(Key::new("user:123").unwrap(), &LimitName::new(limit).unwrap());
         let (burst, alone) = (of("gold/burst"), of("gold"));
         assert_eq!((burst.hash(), burst.name()), (&b"spile:{user%3A123}:gold"[..], &b"burst"[..]));
-        assert_eq!(burst.before_sharing(), Some(&b"spile:{user%3A123}:gold/burst"[..]));
-        assert_eq!((alone.hash(), alone.name(), alone.before_sharing()), (burst.hash(), &b""[..], None));
+        assert_eq!((alone.hash(), alone.name()), (burst.hash(), &b""[..]));
     }
 
     #[test]
@@ -182,7 +176,7 @@ mod tests {
         let (key, limit) = (Key::new("user:123").unwrap(), LimitName::new("gold/jobs").unwrap());
         let permits = prefix.permits_key(key, &limit);
         assert_eq!(permits.hash(), b"spile:{user%3A123}:permits:gold/jobs");
-        assert!(permits.name().is_empty() && permits.before_sharing().is_none());
+        assert!(permits.name().is_empty());
         LimitName::new("permits:gold/jobs").expect_err("a name without a colon");
     }
 

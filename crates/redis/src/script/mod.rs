@@ -1,8 +1,8 @@
-//! Lua scripts, their SHA-1, and the calls of `spend.lua`.
+//! Lua scripts, their SHA-1, and the calls of the two that decide. `LAYOUT.md` describes their keys, arguments and replies.
 
 pub(crate) mod call;
+mod call_keys;
 pub(crate) mod error_reply;
-mod hashes;
 pub(crate) mod key;
 mod msgpack;
 pub(crate) mod request;
@@ -10,8 +10,21 @@ pub(crate) mod request;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// The script that decides.
-pub(crate) static SPEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("spend.lua")));
+/// Joins fragments of Lua into one script.
+macro_rules! assemble {
+    ($($fragment:literal)*) => { concat!($(include_str!(concat!("lua/", $fragment, ".lua"))),*) };
+}
+
+/// Decides questions about rates: spend, peek, partial spend, late charge and refund.
+pub(crate) static RATES: LazyLock<Script> =
+    LazyLock::new(|| Script::new(assemble!("head" "read" "rates" "rate" "decide" "answer" "end" "write")));
+
+/// Decides every question, as [`RATES`] does where both can.
+pub(crate) static EVERYTHING: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(assemble!(
+        "head" "read" "everything" "rate" "quota" "places" "decide" "permit" "marker" "answer" "hold" "end" "write"
+    ))
+});
 
 /// A script that Redis runs as one atomic step.
 pub struct Script {

@@ -31,11 +31,14 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
     out.extend_from_slice(&number.to_bits().to_be_bytes());
 }
 
-/// Appends a name. The names of limits have far less than 256 bytes.
-pub(crate) fn push_name(out: &mut Vec<u8>, name: &[u8]) {
-    debug_assert!(name.len() < 256, "one byte has room for the length");
-    out.extend_from_slice(&[0xd9, name.len() as u8]);
-    out.extend_from_slice(name);
+/// Appends a text that consists of these parts. The names of limits, the longest texts, have less than 255 bytes.
+pub(crate) fn push_text(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    debug_assert!(length < 256, "one byte has room for the length");
+    out.extend_from_slice(&[0xd9, length as u8]);
+    for part in parts {
+        out.extend_from_slice(part);
+    }
 }
 
 #[cfg(test)]
@@ -93,7 +96,7 @@ mod tests {
             push_int(&mut out, number);
         }
         push_double(&mut out, 1.5);
-        push_name(&mut out, b"day");
+        push_text(&mut out, &[b"d", b"ay"]);
         let expected: &[&[u8]] = &[
             &[0, 127, 0xcd, 0, 128, 0xcd, 255, 255, 0xce, 0, 1, 0, 0, 0xce, 255, 255, 255, 255],
             &[0xcf, 0, 0, 0, 1, 0, 0, 0, 0, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0],

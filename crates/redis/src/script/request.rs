@@ -2,34 +2,50 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smallvec::SmallVec;
-use spile_core::{Bucket, Charge, Limit, Micros, OneOrMany, PermitId, PermitStep};
+use spile_core::{Charge, Limit, Micros, PermitId, PermitStep, Reply, Shape};
 use tokio::sync::oneshot;
 
 use crate::script::error_reply::Rejection;
 use crate::script::key::{BucketKey, KeyPrefix};
 use crate::topology::slot::slot_of;
 
-/// An operation of the script, with the number that `spend.lua` knows it by.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// An operation of the script, with its number in the call.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum ScriptOp {
     Spend = 1,
     Peek = 2,
     SpendUpTo = 3,
-    Refund = 4,
-    Reset = 5,
-    TimeToLive = 6,
+    Charge = 4,
+    Refund = 5,
+    Reset = 6,
     /// The first charge is the marker.
     RefundOnce = 7,
-    Charge = 8,
     /// The first charge is the marker of a reservation, the second the count of open ones.
-    Settle = 9,
-    Acquire = 10,
-    Retake = 11,
-    Renew = 12,
-    Release = 13,
+    Settle = 8,
+    Acquire = 9,
+    Retake = 10,
+    Renew = 11,
+    Release = 12,
+}
+
+impl ScriptOp {
+    /// True if the reply has an amount.
+    pub(crate) const fn has_amount(self) -> bool {
+        matches!(self, Self::SpendUpTo | Self::Charge | Self::Settle)
+    }
+
+    /// True if it takes, keeps or releases a permit.
+    pub(crate) const fn is_about_permit(self) -> bool {
+        matches!(self, Self::Acquire | Self::Retake | Self::Renew | Self::Release)
+    }
+
+    /// True if it needs commands that the others do without. A user may lack the right to one of them.
+    pub(crate) const fn needs_other_commands(self) -> bool {
+        matches!(self, Self::Reset) || self.is_about_permit()
+    }
 }
 
 impl From<PermitStep> for ScriptOp {
@@ -69,7 +85,7 @@ impl Request {
         Self { permit, ..self }
     }
 
-    /// Whether a limit is a quota, so that the script must be told the windows around its time.
+    /// True if a limit is a quota, whose windows around its time the script needs.
     pub(crate) fn has_quotas(&self) -> bool {
         self.charges.iter().any(|charge| charge.limit.limit.windows().is_some())
     }
@@ -83,6 +99,27 @@ impl Request {
         Self::new(self.operation, charges).about(self.permit.clone())
     }
 
+    /// True if it only asks about rates, so that the shorter script can decide it.
+    pub(crate) fn is_about_rates(&self) -> bool {
+        self.operation <= ScriptOp::Refund && self.charges.iter().all(|charge| charge.limit.shape() == 0)
+    }
+
+    /// How many charges it has of each shape.
+    pub(crate) fn counts(&self) -> [usize; SHAPES] {
+        let mut counts = [0; SHAPES];
+        for charge in &self.charges {
+            counts[charge.limit.shape()] += 1;
+        }
+        counts
+    }
+
+    /// The charges with their positions, sorted by shape, as the script takes them.
+    pub(crate) fn by_shape(&self) -> impl Iterator<Item = (usize, &WireCharge)> {
+        let of =
+            |shape| self.charges.iter().enumerate().filter(move |(_, charge)| charge.limit.shape() == shape);
+        (0..SHAPES).flat_map(of)
+    }
+
     /// The cluster slot of all its keys.
     pub(crate) fn slot(&self) -> u16 {
         self.charges.first().map_or(0, |charge| slot_of(charge.key.hash()))
@@ -90,8 +127,7 @@ impl Request {
 
     /// Whether it has more than one key. While a slot moves, its keys may be on two nodes.
     pub(crate) fn has_several_keys(&self) -> bool {
-        let elsewhere = |charge: &WireCharge| charge.key.hash() != self.charges[0].key.hash();
-        self.charges.iter().any(|charge| charge.carries_over || elsewhere(charge))
+        self.charges.iter().any(|charge| charge.key.hash() != self.charges[0].key.hash())
     }
 
     /// Marks it as not sent, because Redis said that it did not run it.
@@ -120,8 +156,6 @@ pub(crate) struct WireCharge {
     pub(crate) key: BucketKey,
     pub(crate) limit: WireLimit,
     pub(crate) cost_micro: i64,
-    /// Whether the bucket may still be in the hash that it had before the limits of a plan shared one.
-    pub(crate) carries_over: bool,
 }
 
 /// A limit, and the time to live of its buckets.
@@ -135,15 +169,12 @@ pub(crate) struct WireLimit {
 }
 
 impl WireCharge {
-    /// The charge, asked by a store that has been there for `uptime`. A bucket that was written before that has expired
-    /// after its time to live.
-    pub(crate) fn new(prefix: &KeyPrefix, charge: &Charge<'_>, uptime: Duration) -> Self {
+    pub(crate) fn new(prefix: &KeyPrefix, charge: &Charge<'_>) -> Self {
         let (key, name) = (charge.key(), charge.limit().name());
         let key =
             if charge.needs_permit() { prefix.permits_key(key, name) } else { prefix.bucket_key(key, name) };
         let limit = WireLimit::from(charge.limit().limit());
-        let carries_over = key.before_sharing().is_some() && uptime <= Duration::from_millis(limit.ttl_ms);
-        Self { key, limit, cost_micro: charge.cost().amount().micro(), carries_over }
+        Self { key, limit, cost_micro: charge.cost().amount().micro() }
     }
 
     /// What a reserved charge costs more if it cost `actual` in the end; below zero if less. To a later window of a quota nothing
@@ -158,11 +189,23 @@ impl WireCharge {
     /// A charge of a bucket with a hash of its own.
     pub(crate) fn alone(hash: Vec<u8>, limit: &Limit, cost_micro: i64) -> Self {
         let (key, limit) = (BucketKey::alone(hash), WireLimit::from(limit));
-        Self { key, limit, cost_micro, carries_over: false }
+        Self { key, limit, cost_micro }
     }
 }
 
+/// The number of shapes.
+pub(crate) const SHAPES: usize = 3;
+
 impl WireLimit {
+    /// The position of its shape in a question: rates come first, then quotas, then concurrencies.
+    pub(crate) const fn shape(&self) -> usize {
+        match self.limit.shape() {
+            Shape::Rate(_) => 0,
+            Shape::Quota(_) => 1,
+            Shape::Concurrency(_) => 2,
+        }
+    }
+
     /// The windows of a quota around `now`.
     fn set_time(&mut self, now: Micros) {
         self.windows = self.limit.windows().map(|windows| {
@@ -181,7 +224,7 @@ impl From<&Limit> for WireLimit {
     }
 }
 
-/// How many numbers tell four windows.
+/// The number of bounds of four windows.
 pub(crate) const WINDOW_BOUNDS: usize = 5;
 
 /// The last microsecond that a double represents exactly.
@@ -200,28 +243,12 @@ fn ttl_ms(limit: &Limit) -> u64 {
     2_000 * whole_seconds.max(1)
 }
 
-/// The script's answer to one request.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ScriptReply {
-    /// 1 if allowed, 0 if denied; for a partial spend the micro-tokens granted, for a late charge those not covered, for a settled
-    /// reservation one more than that;
-    /// [`OUTSIDE_WINDOWS`](Self::OUTSIDE_WINDOWS) if nothing was done.
-    pub(crate) granted: i64,
-    pub(crate) at: Micros,
-    pub(crate) buckets: OneOrMany<Bucket>,
-}
-
-impl ScriptReply {
-    /// The node's time is outside the windows that a quota was asked with.
-    pub(crate) const OUTSIDE_WINDOWS: i64 = -1;
-}
-
 /// Which other requests may share its script call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BatchGroup {
-    /// Any of the same slot.
+    /// Any of the same slot, apart from those that need other commands.
     Any,
-    /// None: part of the slot is moving, and a redirection must be about this request's keys only.
+    /// None, so that an error or a redirection is about this request only.
     Alone,
     /// None, and `ASKING` is sent first: the slot is moving to this node.
     Asking,
@@ -232,7 +259,7 @@ pub(crate) enum BatchGroup {
 pub(crate) struct PendingRequest {
     pub(crate) request: Arc<Request>,
     pub(crate) group: BatchGroup,
-    answer: oneshot::Sender<Result<ScriptReply, Rejection>>,
+    answer: oneshot::Sender<Result<Reply, Rejection>>,
     /// It must not be sent after this. `None` for probes.
     deadline: Option<Instant>,
 }
@@ -241,7 +268,7 @@ impl PendingRequest {
     pub(crate) const fn new(
         request: Arc<Request>,
         group: BatchGroup,
-        answer: oneshot::Sender<Result<ScriptReply, Rejection>>,
+        answer: oneshot::Sender<Result<Reply, Rejection>>,
         deadline: Option<Instant>,
     ) -> Self {
         Self { request, group, answer, deadline }
@@ -260,7 +287,7 @@ impl PendingRequest {
     }
 
     /// Sends the answer to the caller, if it still waits.
-    pub(crate) fn answer(self, answer: Result<ScriptReply, Rejection>) {
+    pub(crate) fn answer(self, answer: Result<Reply, Rejection>) {
         let _heard = self.answer.send(answer);
     }
 }

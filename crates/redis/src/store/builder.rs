@@ -181,7 +181,6 @@ impl RedisStoreBuilder {
             logins,
             prefix,
             timeout: self.timeout,
-            started: self.runtime.now(),
             time: self.time.clone(),
             runtime: self.runtime.clone(),
             ahead_us: AtomicI64::new(0),

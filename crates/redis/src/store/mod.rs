@@ -2,7 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod examiner;
-mod holders;
+mod inspection;
 mod refund_once;
 mod split_chain;
 pub(crate) mod stats;
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use spile_core::{
-    Amount, Answer, Bucket, Charges, Cost, HeldPermit, Inspect, Kept, Micros, Operation, PermitId, RefundId,
-    Reply, ReservationMarker, Store, StoreError, SystemClock, Verdict,
+    Answer, Charges, Cost, HeldPermit, Inspect, Kept, Micros, Operation, PermitId, RefundId, Reply,
+    ReservationMarker, Store, StoreError, SystemClock,
 };
 use spile_runtime::{Elapsed, Runtime};
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ use crate::connection::login::{CredentialsError, Logins};
 use crate::node::Node;
 use crate::script::error_reply::{may_have_run, not_run};
 use crate::script::key::KeyPrefix;
-use crate::script::request::{PendingRequest, Request, ScriptOp, ScriptReply, WireCharge};
+use crate::script::request::{PendingRequest, Request, ScriptOp, WireCharge};
 use crate::session::{Session, SessionFactory};
 use crate::store::builder::RedisStoreBuilder;
 use crate::store::split_chain::SplitChain;
@@ -115,11 +115,7 @@ impl RedisStore {
     }
 
     /// Runs one operation. A chain whose keys are in several cluster slots is split by [`SplitChain`].
-    pub(crate) async fn step(
-        &self,
-        operation: ScriptOp,
-        charges: &Charges<'_>,
-    ) -> Result<ScriptReply, StoreError> {
+    pub(crate) async fn step(&self, operation: ScriptOp, charges: &Charges<'_>) -> Result<Reply, StoreError> {
         self.step_about(operation, charges, None).await
     }
 
@@ -129,11 +125,10 @@ impl RedisStore {
         operation: ScriptOp,
         charges: &Charges<'_>,
         permit: Option<&PermitId>,
-    ) -> Result<ScriptReply, StoreError> {
+    ) -> Result<Reply, StoreError> {
         let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
-        let uptime = self.inner.uptime();
-        let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge, uptime));
+        let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge));
         let mut request = Request::new(operation, wire.collect()).about(permit.cloned());
         if request.has_quotas() {
             request = request.at_time(self.inner.believed_time());
@@ -160,13 +155,7 @@ impl RedisStore {
             Operation::Permit(id, step) => (ScriptOp::from(step), Some(id)),
             Operation::Reset => (ScriptOp::Reset, None),
         };
-        let reply = self.step_about(script, charges, permit).await?;
-        let (verdict, amount) = match script {
-            ScriptOp::SpendUpTo => (Verdict::done_if(reply.granted > 0), reply.granted),
-            ScriptOp::Charge => (Verdict::Done, reply.granted),
-            _ => (Verdict::done_if(reply.granted > 0), 0),
-        };
-        Ok(Reply { verdict, amount: Amount::from_micro(amount), at: reply.at, buckets: reply.buckets })
+        self.step_about(script, charges, permit).await
     }
 
     async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Reply, StoreError> {
@@ -182,13 +171,10 @@ impl RedisStore {
         marker: ReservationMarker,
         actual: Cost,
     ) -> Result<Reply, StoreError> {
-        let reply = self.step(ScriptOp::Settle, &marker.settle(charges, actual)).await?;
+        let mut reply = self.step(ScriptOp::Settle, &marker.settle(charges, actual)).await?;
         let own = reply.buckets.len() - charges.len();
-        let buckets = reply.buckets.iter().skip(own).copied().collect();
-        // The script grants one more than what no debt covers if the reservation was open.
-        let verdict = if reply.granted > 0 { Verdict::Done } else { Verdict::Before };
-        let amount = Amount::from_micro((reply.granted - 1).max(0));
-        Ok(Reply { verdict, amount, at: reply.at, buckets })
+        reply.buckets = reply.buckets.into_iter().skip(own).collect();
+        Ok(reply)
     }
 }
 
@@ -213,15 +199,7 @@ impl Inspect for RedisStore {
     }
 
     async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
-        let reply = self.step(ScriptOp::TimeToLive, charges).await?;
-        // For this operation the script returns `PTTL` plus 2 in place of the tokens: 0 for a missing key, 1 for a key
-        // without a time to live, which the store never writes itself.
-        let kept = |bucket: &Bucket| match bucket.amount().micro() {
-            0 => Kept::Absent,
-            1 => Kept::UntilFull,
-            ms => Kept::For(Duration::from_millis(ms.unsigned_abs() - 2)),
-        };
-        Ok(reply.buckets.iter().map(kept).collect())
+        self.time_to_live(charges).await
     }
 }
 
@@ -239,7 +217,6 @@ pub(crate) struct StoreInner {
     pub(crate) prefix: KeyPrefix,
     pub(crate) timeout: Duration,
     pub(crate) runtime: Runtime,
-    pub(crate) started: Instant,
     pub(crate) time: TimeSource,
     /// How far the clock of Redis is ahead of this machine's.
     pub(crate) ahead_us: AtomicI64,
@@ -253,10 +230,6 @@ impl StoreInner {
         self.runtime.now() + self.timeout
     }
 
-    pub(crate) fn uptime(&self) -> Duration {
-        self.runtime.now() - self.started
-    }
-
     /// What the time of the next script is, by the last answer about a quota.
     fn believed_time(&self) -> Micros {
         if let TimeSource::Client(clock) = &self.time {
@@ -268,26 +241,19 @@ impl StoreInner {
 
     /// Sends a request until Redis answers it or it fails. If its quotas were asked with windows around another time than that
     /// of Redis, nothing was done, and it is sent once more with the right ones.
-    pub(crate) async fn ask(
-        &self,
-        request: &Arc<Request>,
-        deadline: Instant,
-    ) -> Result<ScriptReply, RequestError> {
-        let reply = self.ask_once(request, deadline).await?;
-        if reply.granted != ScriptReply::OUTSIDE_WINDOWS || !request.has_quotas() {
-            return Ok(reply);
-        }
-        let ahead_us = reply.at.get().cast_signed() - SystemClock::wall_now().get().cast_signed();
-        self.ahead_us.store(ahead_us, Ordering::Relaxed);
-        let reply = self.ask_once(&Arc::new(request.at_time(reply.at)), deadline).await?;
-        match reply.granted {
-            ScriptReply::OUTSIDE_WINDOWS => Err(not_run("its clock jumps".to_owned()).into()),
-            _ => Ok(reply),
+    pub(crate) async fn ask(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, RequestError> {
+        match self.ask_once(request, deadline).await {
+            Err(RequestError::OutsideWindows { now }) => {
+                let ahead_us = now.get().cast_signed() - SystemClock::wall_now().get().cast_signed();
+                self.ahead_us.store(ahead_us, Ordering::Relaxed);
+                self.ask_once(&Arc::new(request.at_time(now)), deadline).await
+            }
+            answered => answered,
         }
     }
 
     /// Sends a request until Redis answers it or it fails. It is never sent again once it may have run.
-    async fn ask_once(&self, request: &Arc<Request>, deadline: Instant) -> Result<ScriptReply, RequestError> {
+    async fn ask_once(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, RequestError> {
         let slot = request.slot();
         let mut attempt = NodeAttempt::default();
         loop {

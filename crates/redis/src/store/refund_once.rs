@@ -11,9 +11,9 @@ use crate::store::RedisStore;
 impl RedisStore {
     /// Refunds charges that are preceded by their marker.
     pub(crate) async fn refund_marked(&self, marked: &Charges<'_>) -> Result<Reply, StoreError> {
-        let reply = self.step(ScriptOp::RefundOnce, marked).await?;
-        let verdict = if reply.granted > 0 { Verdict::Done } else { Verdict::Before };
-        Ok(Reply::new(verdict, reply.at, reply.buckets.iter().skip(1).copied().collect()))
+        let mut reply = self.step(ScriptOp::RefundOnce, marked).await?;
+        reply.buckets = reply.buckets.into_iter().skip(1).collect();
+        Ok(reply)
     }
 
     /// Refunds each key by itself. Done if any key was refunded now.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use spile_core::{Amount, Bucket, Micros, OneOrMany, PermitId, StoreError};
+use spile_core::{Amount, Bucket, Micros, OneOrMany, PermitId, Reply, StoreError, Verdict};
 use tokio::sync::oneshot;
 
 use crate::script::error_reply::may_have_run;
-use crate::script::request::{Request, ScriptOp, ScriptReply, WireCharge};
+use crate::script::request::{Request, ScriptOp, WireCharge};
 use crate::store::StoreInner;
 use crate::topology::RequestError;
 use crate::topology::slot::slot_of;
@@ -44,8 +44,7 @@ struct ChainPart {
 
 impl ChainPart {
     fn request(&self, operation: ScriptOp) -> Arc<Request> {
-        let is_about_permit = operation as u8 >= ScriptOp::Acquire as u8;
-        let permit = self.permit.clone().filter(|_| is_about_permit);
+        let permit = self.permit.clone().filter(|_| operation.is_about_permit());
         Arc::new(Request::new(operation, self.charges.clone()).about(permit))
     }
 
@@ -64,8 +63,6 @@ impl ChainPart {
         let empty = || Self { permit: self.permit.clone(), ..Self::default() };
         let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
         for (position, charge) in self.positions.into_iter().zip(self.charges) {
-            // The keys that buckets had before are given up: two keys of one part could be on two nodes.
-            let charge = WireCharge { carries_over: false, ..charge };
             by_key.entry(charge.key.hash().to_vec()).or_insert_with(empty).push(position, charge);
         }
         let mut parts: Vec<Self> = by_key.into_values().collect();
@@ -94,13 +91,13 @@ impl ChainPart {
     }
 
     /// The reply for a part that could not be read: its buckets are shown as full.
-    fn assumed_full(&self, at: Micros) -> ScriptReply {
+    fn assumed_full(&self, at: Micros) -> Reply {
         let buckets = self.charges.iter().map(|charge| Bucket::full(&charge.limit.limit, at)).collect();
-        ScriptReply { granted: 0, at, buckets }
+        Reply::new(Verdict::Denied, at, buckets)
     }
 
     /// The most micro-tokens that all buckets of the part have, up to the cost.
-    fn most(&self, reply: &ScriptReply) -> i64 {
+    fn most(&self, reply: &Reply) -> i64 {
         let each = self.charges.iter().zip(&reply.buckets).map(|(charge, bucket)| {
             let available = bucket.available(&charge.limit.limit, reply.at).micro();
             available.clamp(0, charge.cost_micro)
@@ -121,7 +118,7 @@ impl SplitChain {
         Self { inner, operation, parts: by_slot.into_values().collect(), charges: count, deadline }
     }
 
-    pub(crate) async fn run(mut self) -> Result<ScriptReply, StoreError> {
+    pub(crate) async fn run(mut self) -> Result<Reply, StoreError> {
         if let [only] = &self.parts[..] {
             match self.inner.ask(&only.request(self.operation), self.deadline).await {
                 Err(RequestError::Split) => self.split_by_key(0),
@@ -137,23 +134,20 @@ impl SplitChain {
             ScriptOp::Settle => self.settle().await,
             ScriptOp::Charge => {
                 let replies = self.each(ScriptOp::Charge).await?;
-                let uncovered = replies.iter().map(|reply| reply.granted).max();
-                Ok(self.merged(&replies, uncovered.unwrap_or(0)))
+                let uncovered = replies.iter().map(|reply| reply.amount).max();
+                Ok(self.merged(&replies, Verdict::Done, uncovered.unwrap_or_default()))
             }
-            ScriptOp::Peek
-            | ScriptOp::Refund
-            | ScriptOp::Reset
-            | ScriptOp::TimeToLive
-            | ScriptOp::Retake
-            | ScriptOp::Renew => self.each(self.operation).await.map(|replies| {
-                let granted = replies.iter().map(|reply| reply.granted).min().unwrap_or(0);
-                self.merged(&replies, granted)
-            }),
+            ScriptOp::Peek | ScriptOp::Refund | ScriptOp::Reset | ScriptOp::Retake | ScriptOp::Renew => {
+                self.each(self.operation).await.map(|replies| {
+                    let done = replies.iter().all(|reply| reply.verdict == Verdict::Done);
+                    self.merged(&replies, Verdict::done_if(done), Amount::ZERO)
+                })
+            }
         }
     }
 
     /// Runs an operation on each part, independently of the others. If one fails, it stays done on those before it.
-    async fn each(&mut self, operation: ScriptOp) -> Result<Vec<ScriptReply>, StoreError> {
+    async fn each(&mut self, operation: ScriptOp) -> Result<Vec<Reply>, StoreError> {
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
             let reply = self.ask(replies.len(), |part| part.request(operation)).await;
@@ -163,31 +157,31 @@ impl SplitChain {
     }
 
     /// Ends a permit part by part. A part that takes none is refunded if the permit was held: parts with permits are asked first.
-    async fn release(&mut self) -> Result<ScriptReply, StoreError> {
+    async fn release(&mut self) -> Result<Reply, StoreError> {
         self.parts.sort_by_key(|part| !part.takes_permit());
-        let (mut replies, mut released) = (Vec::with_capacity(self.parts.len()), 0);
+        let (mut replies, mut released) = (Vec::with_capacity(self.parts.len()), Verdict::Denied);
         while replies.len() < self.parts.len() {
             let at = replies.len();
-            let rest = if released > 0 { ScriptOp::Refund } else { ScriptOp::Peek };
+            let rest = if released == Verdict::Done { ScriptOp::Refund } else { ScriptOp::Peek };
             let operation = |part: &ChainPart| if part.takes_permit() { ScriptOp::Release } else { rest };
             let reply = self.ask(at, |part| part.request(operation(part))).await;
             let reply = reply.map_err(|why| failed_after(&replies, ScriptOp::Release, why))?;
-            if self.parts[at].takes_permit() {
-                released = released.max(reply.granted);
+            if self.parts[at].takes_permit() && reply.verdict == Verdict::Done {
+                released = Verdict::Done;
             }
             replies.push(reply);
         }
-        Ok(self.merged(&replies, released))
+        Ok(self.merged(&replies, released, Amount::ZERO))
     }
 
-    async fn spend(&mut self, operation: ScriptOp, undone_by: ScriptOp) -> Result<ScriptReply, StoreError> {
+    async fn spend(&mut self, operation: ScriptOp, undone_by: ScriptOp) -> Result<Reply, StoreError> {
         let mut pending = PendingRefunds::new(self);
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
             let at = replies.len();
             let reply =
                 pending.discard_if_may_have_run(self.ask(at, |part| part.request(operation)).await)?;
-            let allowed = reply.granted > 0;
+            let allowed = reply.verdict == Verdict::Done;
             replies.push(reply);
             if !allowed {
                 return self.denied(pending, replies).await;
@@ -198,15 +192,15 @@ impl SplitChain {
             pending.refunds.push(part.request(undone_by));
         }
         pending.discard();
-        Ok(self.merged(&replies, 1))
+        Ok(self.merged(&replies, Verdict::Done, Amount::ZERO))
     }
 
     /// Refunds the spent parts and peeks at the others, so that the denial shows every bucket.
     async fn denied(
         &mut self,
         pending: PendingRefunds,
-        mut replies: Vec<ScriptReply>,
-    ) -> Result<ScriptReply, StoreError> {
+        mut replies: Vec<Reply>,
+    ) -> Result<Reply, StoreError> {
         for (reply, refunded) in replies.iter_mut().zip(pending.refund_now().await) {
             *reply = refunded.unwrap_or_else(|| reply.clone());
         }
@@ -215,11 +209,11 @@ impl SplitChain {
             let seen = self.ask(replies.len(), |part| part.request(ScriptOp::Peek)).await;
             replies.push(seen.unwrap_or_else(|_| self.parts[replies.len()].assumed_full(replies[0].at)));
         }
-        Ok(self.merged(&replies, 0))
+        Ok(self.merged(&replies, Verdict::Denied, Amount::ZERO))
     }
 
     /// Peeks first, so that usually every part is asked for what all parts have.
-    async fn spend_up_to(&mut self) -> Result<ScriptReply, StoreError> {
+    async fn spend_up_to(&mut self) -> Result<Reply, StoreError> {
         let mut replies = self.each(ScriptOp::Peek).await?;
         let most = self.parts.iter().zip(&replies).map(|(part, reply)| part.most(reply)).min();
         // A grant is a multiple of every quantum: a part that does not know the others' would grant more than they can.
@@ -227,7 +221,7 @@ impl SplitChain {
         let quantum = limits.map(|limit| limit.quantum()).max().unwrap_or(Amount::TOKEN);
         let mut tokens = Amount::from_micro(most.unwrap_or(0)).floored_to(quantum).micro();
         if tokens == 0 {
-            return Ok(self.merged(&replies, 0));
+            return Ok(self.merged(&replies, Verdict::Denied, Amount::ZERO));
         }
         let mut pending = PendingRefunds::new(self);
         let mut granted: Vec<i64> = Vec::with_capacity(self.parts.len());
@@ -236,8 +230,8 @@ impl SplitChain {
             let reply = pending.discard_if_may_have_run(
                 self.ask(at, |part| part.request_at(ScriptOp::SpendUpTo, tokens)).await,
             )?;
-            tokens = tokens.min(reply.granted);
-            granted.push(reply.granted);
+            tokens = tokens.min(reply.amount.micro());
+            granted.push(reply.amount.micro());
             // If a slot began to move, its part was split by key.
             replies.truncate(at);
             replies.push(reply);
@@ -250,28 +244,28 @@ impl SplitChain {
                 replies[index] = refunded;
             }
         }
-        Ok(self.merged(&replies, tokens))
+        Ok(self.merged(&replies, Verdict::done_if(tokens > 0), Amount::from_micro(tokens)))
     }
 
     /// A refund with an id has the charges of one key, and so of one slot. While that slot moves, the marker is spent
     /// before the refund: a failure in between loses the refund, but never gives it twice.
-    async fn refund_once(&mut self) -> Result<ScriptReply, StoreError> {
+    async fn refund_once(&mut self) -> Result<Reply, StoreError> {
         let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Spend)).await?];
-        let granted = replies[0].granted;
-        let rest = if granted > 0 { ScriptOp::Refund } else { ScriptOp::Peek };
+        let is_new = replies[0].verdict == Verdict::Done;
+        let rest = if is_new { ScriptOp::Refund } else { ScriptOp::Peek };
         while replies.len() < self.parts.len() {
             replies.push(self.ask(replies.len(), |part| part.request(rest)).await?);
         }
-        Ok(self.merged(&replies, granted))
+        Ok(self.merged(&replies, if is_new { Verdict::Done } else { Verdict::Before }, Amount::ZERO))
     }
 
     /// A reservation is settled for one key, and so in one slot. While that slot moves, the marker is removed first: a failure
     /// after that leaves the reservation charged as it was, but never settles it twice.
-    async fn settle(&mut self) -> Result<ScriptReply, StoreError> {
+    async fn settle(&mut self) -> Result<Reply, StoreError> {
         let actual = self.parts[0].charges[0].cost_micro;
         let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Settle)).await?];
-        let (mut granted, now, reserved_at) =
-            (replies[0].granted, replies[0].at, replies[0].buckets[0].moment());
+        let (mut uncovered, now, reserved_at) =
+            (replies[0].amount, replies[0].at, replies[0].buckets[0].moment());
         // What each charge costs more in the end. The second one is the count of open reservations.
         let more_micro = |position: usize, charge: &WireCharge| match position {
             1 => -charge.cost_micro,
@@ -284,10 +278,10 @@ impl SplitChain {
             let more = part.priced(more_micro);
             let mut reply = None;
             for (operation, part) in [(ScriptOp::Refund, less), (ScriptOp::Charge, more)] {
-                if replies[0].granted > 0 && part.has_cost() {
+                if replies[0].verdict == Verdict::Done && part.has_cost() {
                     let done = self.ask(at, |_| part.request(operation)).await?;
                     if operation == ScriptOp::Charge {
-                        granted = granted.max(1 + done.granted);
+                        uncovered = uncovered.max(done.amount);
                     }
                     reply = Some(done);
                 }
@@ -297,7 +291,8 @@ impl SplitChain {
                 None => self.ask(at, |part| part.request(ScriptOp::Peek)).await?,
             });
         }
-        Ok(self.merged(&replies, granted))
+        let verdict = replies[0].verdict;
+        Ok(self.merged(&replies, verdict, uncovered))
     }
 
     /// The refunds after which each part has granted `tokens`.
@@ -312,7 +307,7 @@ impl SplitChain {
         &mut self,
         at: usize,
         request: impl Fn(&ChainPart) -> Arc<Request>,
-    ) -> Result<ScriptReply, StoreError> {
+    ) -> Result<Reply, StoreError> {
         loop {
             // The next node must not count as failed because an earlier one took all the time.
             if self.inner.runtime.now() >= self.deadline {
@@ -334,7 +329,7 @@ impl SplitChain {
 
     /// Merges the replies, with the buckets in the order of the chain. The time is the latest of all. Each bucket is
     /// shown as its own node saw it: another node's clock must not refill it.
-    fn merged(&self, replies: &[ScriptReply], granted: i64) -> ScriptReply {
+    fn merged(&self, replies: &[Reply], verdict: Verdict, amount: Amount) -> Reply {
         let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
         let mut buckets: OneOrMany<Bucket> = OneOrMany::new();
         if self.operation != ScriptOp::Reset {
@@ -343,22 +338,22 @@ impl SplitChain {
             for (part, reply) in self.parts.iter().zip(replies) {
                 for (index, bucket) in reply.buckets.iter().enumerate() {
                     let limit = &part.charges[index].limit.limit;
-                    buckets[part.positions[index]] = match self.operation {
-                        // Not a bucket, but how long it is kept.
-                        ScriptOp::TimeToLive => *bucket,
-                        _ => Bucket::holding(limit, bucket.available(limit, reply.at), at),
-                    };
+                    buckets[part.positions[index]] =
+                        Bucket::holding(limit, bucket.available(limit, reply.at), at);
                 }
             }
         }
-        ScriptReply { granted, at, buckets }
+        Reply { verdict, amount, at, buckets }
     }
 }
 
 /// Why a chain failed, of which these parts have run before.
-fn failed_after(replies: &[ScriptReply], operation: ScriptOp, why: StoreError) -> StoreError {
-    let only_reads = matches!(operation, ScriptOp::Peek | ScriptOp::TimeToLive);
-    if only_reads || replies.is_empty() || why.may_have_run() { why } else { may_have_run(why.to_string()) }
+fn failed_after(replies: &[Reply], operation: ScriptOp, why: StoreError) -> StoreError {
+    if operation == ScriptOp::Peek || replies.is_empty() || why.may_have_run() {
+        why
+    } else {
+        may_have_run(why.to_string())
+    }
 }
 
 /// Refunds for the parts that were spent so far. They are sent when this is dropped, also if the caller is cancelled.
@@ -378,10 +373,7 @@ impl PendingRefunds {
     }
 
     /// After a failure that may have run nothing is refunded.
-    fn discard_if_may_have_run(
-        &mut self,
-        reply: Result<ScriptReply, StoreError>,
-    ) -> Result<ScriptReply, StoreError> {
+    fn discard_if_may_have_run(&mut self, reply: Result<Reply, StoreError>) -> Result<Reply, StoreError> {
         if reply.as_ref().is_err_and(StoreError::may_have_run) {
             self.discard();
         }
@@ -389,7 +381,7 @@ impl PendingRefunds {
     }
 
     /// Sends the refunds and waits for the replies until the deadline. One entry per refund, in order.
-    async fn refund_now(mut self) -> Vec<Option<ScriptReply>> {
+    async fn refund_now(mut self) -> Vec<Option<Reply>> {
         let tasks: Vec<_> = self.refunds.drain(..).map(|request| spawn_ask(&self.inner, request)).collect();
         let mut replies = Vec::with_capacity(tasks.len());
         for task in tasks.into_iter().flatten() {
@@ -412,7 +404,7 @@ impl Drop for PendingRefunds {
 fn spawn_ask(
     inner: &Arc<StoreInner>,
     request: Arc<Request>,
-) -> Option<oneshot::Receiver<Result<ScriptReply, RequestError>>> {
+) -> Option<oneshot::Receiver<Result<Reply, RequestError>>> {
     let (inner, spawner) = (Arc::clone(inner), inner.runtime.spawner()?);
     let (answer, answered) = oneshot::channel();
     spawner.spawn(async move {

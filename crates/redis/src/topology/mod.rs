@@ -8,7 +8,7 @@ pub(crate) mod slot_map;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spile_core::StoreError;
+use spile_core::{Micros, StoreError};
 use spile_runtime::Runtime;
 
 use crate::connection::endpoint::Endpoint;
@@ -56,6 +56,10 @@ impl Default for NodeAttempt {
 pub(crate) enum RequestError {
     /// Its keys are on two nodes while their slot moves. Each key must be sent by itself.
     Split,
+    /// Its quotas were asked with windows around another time than this, that of the node.
+    OutsideWindows {
+        now: Micros,
+    },
     Failed(StoreError),
 }
 
@@ -63,7 +67,7 @@ impl RequestError {
     /// Whether Redis may have run it.
     pub(crate) const fn may_have_run(&self) -> bool {
         match self {
-            Self::Split => false,
+            Self::Split | Self::OutsideWindows { .. } => false,
             Self::Failed(why) => why.may_have_run(),
         }
     }
@@ -80,6 +84,7 @@ impl From<RequestError> for StoreError {
         match why {
             RequestError::Failed(why) => why,
             RequestError::Split => not_run("the slot is moving"),
+            RequestError::OutsideWindows { .. } => not_run("its clock jumps"),
         }
     }
 }
@@ -123,6 +128,7 @@ impl Router {
         match refusal {
             Rejection::Failed(why) => return Err(why.into()),
             Rejection::Split => return Err(RequestError::Split),
+            Rejection::OutsideWindows { now } => return Err(RequestError::OutsideWindows { now }),
             Rejection::SendAlone => return Ok(usual(BatchGroup::Alone)),
             Rejection::Moved { .. } | Rejection::Retry => self.request_refresh(),
             Rejection::Ask { .. } => {}
@@ -133,7 +139,9 @@ impl Router {
             _ => {
                 let pause = RETRY_PAUSE * 2_u32.pow(attempt.retries.min(5));
                 runtime.sleep(jittered(pause, runtime)).await;
-                Ok(NodeAttempt { retries: attempt.retries + 1, ..usual(BatchGroup::Alone) })
+                // In a cluster, a redirection must be about this request only.
+                let group = if self.is_cluster() { BatchGroup::Alone } else { BatchGroup::Any };
+                Ok(NodeAttempt { retries: attempt.retries + 1, ..usual(group) })
             }
         }
     }

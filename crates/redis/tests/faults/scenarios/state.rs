@@ -20,14 +20,14 @@ fn corrupted(name: &'static str) -> Row {
     let trial = Setup::policy(FailurePolicy::Deny).state_may_be_lost().start(&server.url());
     let corruptions: &[&[&str]] = &[
         &["HSET", "t", "nan"],
-        &["HSET", "t", "-1000000000000001"],
+        &["HSET", "t", "-2000000000000001"],
         &["HSET", "t", "1e308"],
         &["HSET", "t", "inf"],
         &["HSET", "ts", "nan"],
         &["HSET", "ts", "-1"],
         &["HSET", "ts", "1e308"],
         &["HSET", "t", ""],
-        &["HSET", "v", "2"],
+        &["HSET", "v", "x"],
         &["HDEL", "t"],
         &["HDEL", "v"],
         &["LPUSH", "x"],

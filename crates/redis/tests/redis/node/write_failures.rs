@@ -12,7 +12,7 @@ const LIMIT: &str = "2, 1/h";
 /// How Redis is made to refuse, how to undo it, and what it says then.
 const WAYS: [(RedisErrorKind, &[&str], &[&str], &str); 3] = [
     (RedisErrorKind::Oom, &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"], "OOM"),
-    (RedisErrorKind::Acl, &["ACL", "SETUSER", "app", "-hset"], &["ACL", "SETUSER", "app", "+hset"], "user"),
+    (RedisErrorKind::Acl, &["ACL", "SETUSER", "app", "-hset"], &["ACL", "SETUSER", "app", "+hset"], "script"),
     (
         RedisErrorKind::NoReplicas,
         &["CONFIG", "SET", "min-replicas-to-write", "1"],

@@ -22,12 +22,9 @@ const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
 /// How many seconds reservations are open.
 const TTLS: [u64; 2] = [600, 86_400];
-/// The shape of the limits under a name does not change: Redis has one bucket for a name, and the core has one for each shape.
 const NAMES: [&str; 7] = ["free", "gold", "gold/burst", "gold/daily", "month", "gold/jobs", "jobs"];
-/// The names of concurrencies.
+/// What limits of a name mostly are; one in eight is of another shape.
 const PERMITS: [&str; 2] = ["gold/jobs", "jobs"];
-/// The names of quotas. The windows of each are the same for a round: Redis keeps when a bucket was written, and the core when its
-/// window ends.
 const QUOTAS: [&str; 2] = ["gold/daily", "month"];
 /// Costs that are no whole number of tokens.
 const PARTS: [i64; 3] = [1, 499_999, 2_000_001];
@@ -85,7 +82,7 @@ struct Trace {
     random: Rng,
     /// How many permits have been asked for.
     permits: u64,
-    /// The windows of [`QUOTAS`].
+    /// The windows of quotas in this round, between which a quota changes.
     windows: [QuotaWindows; 2],
 }
 
@@ -141,7 +138,9 @@ impl Trace {
     async fn ask_at_once(&mut self, round: &Round) -> usize {
         self.let_time_pass(&round.clock);
         let count = if self.random.bool() { 1 } else { self.random.usize(2..=MOST_AT_ONCE) };
-        let steps: Vec<Step> = (0..count).map(|_| self.step()).collect();
+        let mut steps: Vec<Step> = (0..count).map(|_| self.step()).collect();
+        // Permits and resets share a call of their own, after the others of a flight.
+        steps.sort_by_key(|step| matches!(step.kind, Kind::Permit(..) | Kind::Reset));
         let redis = join_all(steps.iter().map(|step| step.take(&round.redis))).await;
         for (step, redis) in steps.iter().zip(redis) {
             let model = step.take(&round.model).await;
@@ -273,11 +272,16 @@ impl Trace {
     /// Two limits under each name, as while a plan is being changed, and now and then any other.
     fn charge(&mut self, key: &'static str, name: &str) -> Charge<'static> {
         // Half of all charges are under limits that nobody chose.
-        let limit = if PERMITS.contains(&name) {
+        let name_of_shape = match self.random.u32(0..8) {
+            0 => NAMES[self.random.usize(..NAMES.len())],
+            _ => name,
+        };
+        let limit = if PERMITS.contains(&name_of_shape) {
             let hold = Duration::from_secs([600, 600, 1_200][self.random.usize(..3)]);
             Limit::concurrent(self.random.u64(1..4)).hold(hold).build().expect("within bounds")
-        } else if let Some(quota) = QUOTAS.iter().position(|quota| *quota == name) {
-            self.quota(self.windows[quota])
+        } else if let Some(quota) = QUOTAS.iter().position(|quota| *quota == name_of_shape) {
+            let other = usize::from(self.random.u32(0..8) == 0);
+            self.quota(self.windows[(quota + other) % 2])
         } else {
             match self.random.u32(0..8) {
                 0 => limits(name)[1],
@@ -300,16 +304,22 @@ impl Trace {
 
     fn compare_what_is_stored(&self, round: &Round) {
         for key in KEYS {
-            for name in PERMITS {
+            for name in NAMES {
                 let stored = self.stored_permits(key, name);
                 let model = round.model.permits(key, name).into_iter();
                 let model: Vec<_> = model.map(|held| (held.id.to_string(), held.until.get())).collect();
                 assert_eq!(stored, model, "seed {}: {key} {name}", self.seed);
             }
             for charge in self.buckets(key) {
-                let name = charge.limit().name().as_str();
-                let stored = self.stored(key, name);
-                assert_eq!(stored, round.model.bucket(&charge), "seed {}: {key} {name}", self.seed);
+                let (name, limit) = (charge.limit().name().as_str(), charge.limit().limit());
+                let fields = if limit.windows().is_some() { ["u", "ue"] } else { ["t", "ts"] };
+                let stored = self.stored(key, name, fields);
+                assert_eq!(
+                    stored,
+                    round.model.bucket(&charge),
+                    "seed {}: {key} {name} {fields:?}",
+                    self.seed
+                );
             }
         }
     }
@@ -317,22 +327,22 @@ impl Trace {
     /// All that a key may have, with the markers.
     fn buckets(&self, key: &'static str) -> Vec<Charge<'static>> {
         let key = Key::new(key).expect("a sound key");
-        let bucket = |name: &str| {
-            let quota = QUOTAS.iter().position(|quota| *quota == name).map(|quota| self.windows[quota]);
-            let limit = match quota {
-                Some(windows) => Limit::per_window(1, windows).build(),
-                None => Limit::per_second(1).build(),
-            };
+        let shapes = [Limit::per_second(1).build(), Limit::per_window(1, self.windows[0]).build()];
+        let bucket = |name: &str, limit: &Limit| {
             let name = LimitName::new(name).expect("a sound name");
-            Charge::late(key, NamedLimit::new(name, limit.expect("within bounds")), Cost::ONE)
+            Charge::late(key, NamedLimit::new(name, *limit), Cost::ONE)
         };
-        let any = Charges::from(bucket(NAMES[0]));
+        let shapes = shapes.map(|limit| limit.expect("within bounds"));
+        let any = Charges::from(bucket(NAMES[0], &shapes[0]));
         let refunds = IDS.iter().flat_map(|id| RefundId::new(id).expect("a sound id").mark(&any));
         let reservations =
             (0..2).flat_map(|number| TTLS.map(|ttl| marker(number, ttl).reserve(&any))).flatten();
         let markers = refunds.chain(reservations);
-        let names = NAMES.into_iter().filter(|name| !PERMITS.contains(name));
-        names.map(bucket).chain(markers).collect()
+        NAMES
+            .iter()
+            .flat_map(|name| shapes.each_ref().map(|limit| bucket(name, limit)))
+            .chain(markers)
+            .collect()
     }
 
     fn stored_permits(&self, key: &str, name: &str) -> Vec<(String, u64)> {
@@ -343,26 +353,23 @@ impl Trace {
         pairs.map(|pair| (pair[0].text().to_owned(), pair[1].text().parse().expect("digits"))).collect()
     }
 
-    fn stored(&self, key: &str, name: &str) -> Option<Bucket> {
+    fn stored(&self, key: &str, name: &str, fields: [&str; 2]) -> Option<Bucket> {
         let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
         let (hash, prefix) = match name.split_once('/') {
             Some((plan, limit)) => (plan, format!("{limit}:")),
             None => (name, String::new()),
         };
         let hash = format!("spile:{{{tag}}}:{hash}");
-        let (held, written) = (format!("{prefix}t"), format!("{prefix}ts"));
-        let reply = self.server.command(&["HMGET", &hash, &held, &written, "v"]);
+        let [amount, time] = fields.map(|field| format!("{prefix}{field}"));
+        let reply = self.server.command(&["HMGET", &hash, &amount, &time, "v"]);
         match reply.list() {
             [RedisReply::Nil, RedisReply::Nil, _] => None,
-            [held, written, version] if version.text() == "1" => {
+            [amount, time, version] if version.text() == "1" => {
                 let number = |digits: &RedisReply| digits.text().parse::<i64>().expect("plain digits");
-                let written = Micros::new(number(written).unsigned_abs());
-                let Some(used) = held.text().strip_prefix("used ") else {
-                    return Some(Bucket::new(Amount::from_micro(number(held)), written));
-                };
-                let quota = QUOTAS.iter().position(|quota| *quota == name).expect("a quota");
-                let used = Amount::from_micro(used.parse().expect("plain digits"));
-                Some(Bucket::new(used, self.windows[quota].window_at(written).end))
+                Some(Bucket::new(
+                    Amount::from_micro(number(amount)),
+                    Micros::new(number(time).unsigned_abs()),
+                ))
             }
             fields => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
         }
@@ -392,14 +399,7 @@ impl Step {
             Kind::Permit(id, step) => Operation::Permit(id, *step),
             Kind::Reset => Operation::Reset,
         };
-        let mut reply = store.ask(operation, asked).await.expect("an answer");
-        for (charge, bucket) in asked.iter().zip(reply.buckets.iter_mut()) {
-            // Of a quota that is unused, Redis does not tell whether it has ever been used.
-            let limit = charge.limit().limit();
-            if limit.windows().is_some() && bucket.amount() == Amount::ZERO {
-                *bucket = Bucket::full(limit, reply.at);
-            }
-        }
+        let reply = store.ask(operation, asked).await.expect("an answer");
         (!matches!(self.kind, Kind::Reset)).then_some(reply)
     }
 }

@@ -17,7 +17,7 @@ fn store(server: &RedisServer) -> RedisStore {
     patient(&server.url()).prefix("spile").build().expect("a sound URL")
 }
 
-fn jobs(permits: u64, hold_s: u64) -> Charges<'static> {
+pub(crate) fn jobs(permits: u64, hold_s: u64) -> Charges<'static> {
     let limit = Limit::concurrent(permits).hold(Duration::from_secs(hold_s)).build().unwrap();
     let limit = NamedLimit::new(LimitName::new("limit").unwrap(), limit);
     Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap()

@@ -19,14 +19,14 @@ const BREAKAGES: [&[&str]; 13] = [
     &["SET", BUCKET, "x"],
     &["SADD", BUCKET, "x"],
     &["HSET", BUCKET, "t", "nan", "ts", "1", "v", "1"],
-    &["HSET", BUCKET, "t", "-1000000000000001", "ts", "1", "v", "1"],
+    &["HSET", BUCKET, "t", "-2000000000000001", "ts", "1", "v", "1"],
     &["HSET", BUCKET, "t", "1e308", "ts", "1", "v", "1"],
     &["HSET", BUCKET, "t", "0.5", "ts", "1", "v", "1"],
     &["HSET", BUCKET, "t", "", "ts", "1", "v", "1"],
     &["HSET", BUCKET, "t", "5", "ts", "inf", "v", "1"],
     &["HSET", BUCKET, "t", "5", "ts", "-7", "v", "1"],
     &["HSET", BUCKET, "t", "5", "v", "1"],
-    &["HSET", BUCKET, "t", "5", "ts", "1", "v", "2"],
+    &["HSET", BUCKET, "t", "5", "ts", "1", "v", "0"],
     &["HSET", BUCKET, "t", "5", "ts", "1"],
 ];
 

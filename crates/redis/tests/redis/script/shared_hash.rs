@@ -1,7 +1,7 @@
-//! The limits of a plan share one hash for each key, and take over what was stored before they did.
+//! The limits of a plan share one hash per key.
 
 use spile_calendar::CalendarLimit;
-use spile_core::{Amount, Charge, Charges, Cost, Inspect, Kept, Key, Limit, LimitName, NamedLimit, StoreExt};
+use spile_core::{Charges, Cost, Inspect, Kept, Key, Limit, LimitName, NamedLimit, StoreExt};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisReply, RedisServer};
 
@@ -30,14 +30,6 @@ fn keys(server: &RedisServer) -> Vec<String> {
     let mut keys: Vec<_> = reply.list().iter().map(|key| RedisReply::text(key).to_owned()).collect();
     keys.sort();
     keys
-}
-
-/// State as it was written when each limit had a key of its own.
-fn stored_before(server: &RedisServer, limit: &str, held: &str) {
-    let now = server.command(&["TIME"]).list()[0].int() * 1_000_000;
-    let key = format!("{HASH}/{limit}");
-    server.command(&["HSET", &key, "t", held, "ts", &now.to_string(), "v", "1"]);
-    server.command(&["PEXPIRE", &key, "7200000"]);
 }
 
 #[tokio::test]
@@ -86,46 +78,6 @@ async fn a_reset_of_one_limit_leaves_the_others_and_of_all_nothing() {
 }
 
 #[tokio::test]
-async fn what_was_stored_before_is_taken_over_by_the_first_charge_and_not_by_a_look() {
-    let server = RedisServer::start();
-    let store = store(&server);
-    stored_before(&server, "burst", "4000000");
-    let left = |outcome: spile_core::Outcome| outcome.buckets[0].amount().whole_tokens();
-    assert_eq!(left(store.peek(&gold(1)).await.unwrap()), 4);
-    let kept = store.kept(&gold(1)).await.unwrap();
-    assert!(matches!(kept[..], [Kept::For(_), Kept::Absent]), "{kept:?}");
-    assert_eq!(keys(&server), [format!("{HASH}/burst")]);
-    assert_eq!(left(store.spend(&gold(3)).await.unwrap()), 1);
-    assert_eq!(keys(&server), [HASH]);
-    assert!(!store.spend(&gold(3)).await.unwrap().allowed, "it is not full again");
-}
-
-#[tokio::test]
-async fn a_denial_takes_over_what_was_stored_before() {
-    let server = RedisServer::start();
-    let store = store(&server);
-    stored_before(&server, "burst", "2000000");
-    assert!(!store.spend(&gold(3)).await.unwrap().allowed);
-    assert_eq!(keys(&server), [HASH]);
-    assert!(server.command(&["PTTL", HASH]).int() > 0);
-    let looked = store.peek(&gold(1)).await.unwrap();
-    assert_eq!(
-        looked.buckets.iter().map(|bucket| bucket.amount().whole_tokens()).collect::<Vec<_>>(),
-        [2, 100]
-    );
-}
-
-#[tokio::test]
-async fn a_reset_also_removes_what_was_stored_before() {
-    let server = RedisServer::start();
-    let store = store(&server);
-    stored_before(&server, "burst", "0");
-    store.reset(&gold(1)).await.unwrap();
-    assert_eq!(keys(&server), [""; 0]);
-    assert!(store.spend(&gold(10)).await.unwrap().allowed);
-}
-
-#[tokio::test]
 async fn a_broken_field_costs_its_own_bucket_only() {
     let server = RedisServer::start();
     let store = store(&server);
@@ -139,24 +91,37 @@ async fn a_broken_field_costs_its_own_bucket_only() {
     assert_eq!(store.stats().repairs, 1);
 }
 
-/// The hash has one bucket for a limit, whatever its shape.
-#[tokio::test]
-async fn a_quota_in_place_of_a_rate_owes_what_the_rate_owed() {
-    let server = RedisServer::start();
-    let store = store(&server);
-    let late = charge("ann", "gold/burst", BURST, 0);
-    let late = Charge::late(late.key(), late.limit().clone(), Cost::new(14).unwrap());
-    assert_eq!(store.charge(&late.into()).await.unwrap().uncovered, Amount::ZERO);
+fn quota(cost: u64) -> Charges<'static> {
     let quota = Limit::quota(100).per_month().build().unwrap();
     let quota = NamedLimit::new(LimitName::new("gold/burst").unwrap(), quota);
-    let quota = Charges::one(Key::new("ann").unwrap(), &quota, Cost::ONE).unwrap();
-    let outcome = store.peek(&quota).await.unwrap();
-    assert_eq!(outcome.buckets[0].available(quota[0].limit().limit(), outcome.at), Amount::from(96));
+    Charges::one(Key::new("ann").unwrap(), &quota, Cost::new(cost).unwrap()).unwrap()
 }
 
 #[tokio::test]
-async fn a_hash_of_an_unknown_format_is_begun_anew() {
-    for breakage in [&["HSET", HASH, "v", "2"][..], &["HDEL", HASH, "v"], &["SET", HASH, "x"]] {
+async fn a_change_of_shape_to_and_fro_neither_converts_nor_forgets() {
+    for flavour in Flavour::ALL {
+        let server = RedisServer::builder().flavour(flavour).start();
+        let store = store(&server);
+        let rate = Charges::from(charge("ann", "gold/burst", BURST, 1));
+        let (mut by_rate, mut by_quota) = (0, 0);
+        for round in 0..24 {
+            for _ in 0..10 {
+                if round % 2 == 0 {
+                    by_rate += u32::from(store.spend(&rate).await.unwrap().allowed);
+                } else {
+                    by_quota += u32::from(store.spend(&quota(1)).await.unwrap().allowed);
+                }
+            }
+        }
+        assert_eq!((by_rate, by_quota), (10, 100), "{flavour:?}");
+        let names: Vec<_> = fields(&server).into_iter().step_by(2).collect();
+        assert_eq!(names, ["burst:t", "burst:ts", "v", "burst:u", "burst:ue"], "{flavour:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hash_without_a_version_or_of_another_type_is_begun_anew() {
+    for breakage in [&["HDEL", HASH, "v"][..], &["HSET", HASH, "v", "x"], &["SET", HASH, "x"]] {
         let server = RedisServer::start();
         let store = store(&server);
         store.spend(&gold(5)).await.unwrap();

@@ -1,0 +1,53 @@
+
+  -- Changes the buckets, and answers the question with how they are afterwards.
+  local grant, amount_at = op == SPEND_UP_TO and amount, o + 2
+  out[o + 1], o = verdict, o + 1
+  if amount then
+    out[o + 1], o = amount, o + 1
+  end
+  n = 0
+  for at = first, buckets_past - 1, 3 do
+    local bucket, limit, step, cost = args[at], args[at + 1], step, grant or args[at + 2]
+    n = n + 1
+    if steps then
+      step, cost = steps[n] or step, costs[n] or cost
+    end
+    local capacity, there, window_end = args[limit], available[n], ends[n]
+    local value, time, left = held[bucket], rebased and rebased[bucket] or written[bucket], nil
+    if cost > 0 then
+      if step == TAKE then
+        left = there - cost
+      elseif step == LATE then
+        -- A debt that is deeper than the limit allows now is not forgiven.
+        left = max(there - cost, min(-args[limit + 3], there))
+        out[amount_at] = max(out[amount_at], cost - (there - left))
+      elseif step == GIVE and value then
+        left = min(there + cost, capacity)
+      end
+    end
+    if left then
+      value, time = left, max(time or now, now)
+      if window_end then
+        value, time = capacity - left, max(time, window_end)
+      end
+      held[bucket], written[bucket], dirty[bucket] = value, time, true
+    elseif value then
+      if rebased and rebased[bucket] and (step == TAKE or step == ASK) then
+        written[bucket], dirty[bucket] = time, true
+      end
+    else
+      value, time = window_end and 0 or capacity, now
+      dirty[bucket] = dirty[bucket] or broken[bucket] and step ~= LOOK
+    end
+    if step ~= LOOK and held[bucket] then
+      local full = window_end and time or time + (capacity - value) / args[limit + 1]
+      if full > (full_at[bucket] or 0) then
+        full_at[bucket] = full
+      end
+      if args[limit + 2] > (keep_ms_of[bucket] or 0) then
+        keep_ms_of[bucket] = args[limit + 2]
+      end
+    end
+    out[o + 1], out[o + 2] = value, time
+    o = o + 2
+  end

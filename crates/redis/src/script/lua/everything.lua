@@ -1,0 +1,37 @@
+
+-- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
+local dirty, full_at, keep_ms_of = {}, {}, {}
+local available, starts, ends, outside = {}, NONE, NONE, nil
+-- For each set of permits: how many are held, and whether ended ones were removed and late ones shortened.
+local counts, swept, shortened, is_held, refusal = {}, {}, {}, {}, nil
+
+-- Runs a command on a set of permits. Returns nothing if the key has another type or Redis refuses the command.
+local function ask(...)
+  local reply = pcall(...)
+  if type(reply) == 'table' and reply.err then
+    if not string.find(reply.err, 'WRONGTYPE', 1, true) then
+      refusal = refusal or reply.err
+    end
+    return nil
+  end
+  return reply
+end
+
+i = args[3]
+-- The charges of each question are sorted by shape: rates, quotas, concurrencies. `end.lua` ends the loop.
+while i < args[4] do
+  local op, first = args[i], i + 4
+  local rates_past = first + 3 * args[i + 1]
+  local buckets_past = rates_past + 3 * args[i + 2]
+  local past = buckets_past + 3 * args[i + 3]
+  local permit, permit_step
+  starts, ends, outside = NONE, NONE, nil
+  if args[i + 2] > 0 then
+    starts, ends = {}, {}
+  end
+  i = past
+  if op >= ACQUIRE then
+    permit, permit_step = args[past], op
+    op = op == RELEASE and REFUND or op == RENEW and PEEK or SPEND
+    i = past + 1
+  end

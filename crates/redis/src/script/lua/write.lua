@@ -1,0 +1,70 @@
+
+-- Writes each hash once. Its time to live covers the time until all buckets that were asked about are full, and is never shortened.
+-- It is read with PTTL and not worked out from the fields, because the last writer may have used other limits. Numbers are
+-- formatted by `%d`: Redis's conversion of a Lua number takes longer than the write.
+local sets = {}
+b, k = 0, 0
+for list = 1, #lists do
+  local fields = lists[list]
+  for key = k + 1, last_hash[list] do
+    local name, is_live, n, full, keep_ms, repairs, removed = KEYS[key], state[key] == LIVE, 0, 0, 0, false, nil
+    for f = 2, #fields, 2 do
+      b = b + 1
+      if full_at[b] then
+        full, keep_ms = max(full, full_at[b]), max(keep_ms, keep_ms_of[b])
+      end
+      if dirty[b] then
+        repairs = repairs or broken[b]
+        if held[b] then
+          sets[n + 1], sets[n + 2] = fields[f], format('%d', held[b])
+          sets[n + 3], sets[n + 4] = fields[f + 1], written[b] == now and now_text or format('%d', written[b])
+          n = n + 4
+        else
+          removed = removed or {}
+          removed[#removed + 1], removed[#removed + 2] = fields[f], fields[f + 1]
+        end
+      end
+    end
+    local reply = 0
+    if repairs then
+      out[3] = out[3] + 1
+      if state[key] == BROKEN then
+        reply = pcall('DEL', name)
+        wrote = reply == 1 and 1 or wrote
+      end
+    end
+    if removed and is_live and type(reply) == 'number' then
+      reply = pcall('HDEL', name, unpack(removed))
+      wrote = type(reply) == 'number' and reply > 0 and 1 or wrote
+      if n == 0 and pcall('HLEN', name) == 1 then
+        -- Only the version is left.
+        reply = pcall('DEL', name)
+      end
+    end
+    if n > 0 and type(reply) == 'number' then
+      if not is_live then
+        sets[n + 1], sets[n + 2] = 'v', '1'
+        n = n + 2
+      end
+      reply = pcall('HSET', name, unpack(sets, 1, n))
+    end
+    if type(reply) == 'table' then
+      return { args[1], reply.err, wrote }
+    elseif n > 0 then
+      wrote = 1
+    end
+    if full > now or n > 0 and not is_live then
+      local needed_ms = (full - now) / 1000 + 2
+      reply = is_live and pcall('PTTL', name) or -1
+      if type(reply) == 'number' and reply < needed_ms then
+        reply = pcall('PEXPIRE', name, format('%d', min(max(keep_ms, ceil(needed_ms)), CENTURY_MS)))
+        wrote = reply == 1 and 1 or wrote
+      end
+      if type(reply) == 'table' then
+        return { args[1], reply.err, wrote }
+      end
+    end
+  end
+  k = last_hash[list]
+end
+return out
