@@ -29,7 +29,7 @@ pub use amount::{Amount, AmountTextError};
 pub use bucket::{Bucket, BucketSlot, PermitSet, acquire, decide, peek, permit, refund};
 pub use charge::{
     Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, PermitId, PermitIdError, RefundId,
-    RefundIdError, ReservationMarker, ReservationTtlError,
+    RefundIdError, ReservationId, ReservationTtlError,
 };
 pub use clock::{Clock, FakeClock, SlewedClock, SystemClock};
 pub use decision::{
@@ -43,8 +43,8 @@ pub use micros::Micros;
 pub use one_or_many::OneOrMany;
 pub use plan::{InMemoryPlans, LimitName, NameError, NamedLimit, Plan, PlanError, PlanName, PlanRegistry};
 pub use store::{
-    Answer, ChargeOutcome, EitherStore, EmbeddedStore, HeldPermit, Inspect, Kept, Operation, Outcome,
-    PartialOutcome, PermitStep, RefundOutcome, Reply, SettleOutcome, Spent, Store, StoreError, StoreExt,
-    Verdict,
+    Answer, ChargeOutcome, EitherStore, EmbeddedStore, HeldPermit, Inspect, Kept, MARKER_TIME, Operation,
+    Outcome, PartialOutcome, PermitStep, RefundOutcome, Reply, SettleOutcome, SpendTime, Spent, Store,
+    StoreError, StoreExt, Verdict,
 };
 pub use unit::{Currency, Unit, UnknownUnit};

@@ -147,7 +147,7 @@ proptest! {
     fn a_refund_adds_up_to_the_capacity_and_creates_nothing(links in links()) {
         let (charges, before) = (charges(&links), slots(&links));
         let mut after = before.clone();
-        let _ = run(Operation::Refund(None), &charges, &mut after);
+        let _ = run(Operation::Refund { spent: spile_core::SpendTime::Unknown, once: None }, &charges, &mut after);
         for ((charge, before), after) in charges.iter().zip(&before).zip(&after) {
             prop_assert_eq!(after.bucket.is_some(), before.bucket.is_some());
             let capacity = charge.limit().limit().capacity().micro();

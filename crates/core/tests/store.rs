@@ -118,6 +118,9 @@ fn a_set_of_permits_is_restored_from_those_that_it_held() {
     assert_eq!(restored, held);
     assert_eq!(step(&mut restored, 2, PermitStep::Acquire, now), Verdict::Denied);
     assert_eq!(step(&mut restored, 1, PermitStep::Renew, now), Verdict::Done);
-    assert_eq!(step(&mut restored, 0, PermitStep::Release, now), Verdict::Done);
+    assert_eq!(
+        step(&mut restored, 0, PermitStep::Release(spile_core::SpendTime::Unknown), now),
+        Verdict::Done
+    );
     assert_eq!(step(&mut restored, 2, PermitStep::Acquire, now), Verdict::Done);
 }

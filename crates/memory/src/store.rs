@@ -164,7 +164,8 @@ impl<C: Clock> MemoryStore<C> {
             Operation::Permit(id, step) => {
                 chain.count_places(charges, step, id, now);
                 // Releasing a permit that is not held refunds nothing.
-                let refunds_nothing = step == PermitStep::Release && !chain.is_held(charges, id, now);
+                let refunds_nothing =
+                    matches!(step, PermitStep::Release(_)) && !chain.is_held(charges, id, now);
                 let step = if refunds_nothing { Operation::Peek } else { operation };
                 decide(&step, charges, &mut chain.slots, now.wall())
             }
@@ -374,7 +375,7 @@ impl<'a> LockedChain<'a> {
             let (fingerprint, held) = self.held(index);
             let places = match step {
                 PermitStep::Acquire | PermitStep::Retake => held.places_for(id, fingerprint, limit, now),
-                PermitStep::Renew | PermitStep::Release => Bucket::full(limit, now.wall()),
+                PermitStep::Renew | PermitStep::Release(_) => Bucket::full(limit, now.wall()),
             };
             self.slots[index] = BucketSlot::read(Some(places));
         }
@@ -406,7 +407,7 @@ impl<'a> LockedChain<'a> {
                 };
                 Verdict::done_if(permits_of(charges).all(is_held))
             }
-            PermitStep::Release => {
+            PermitStep::Release(_) => {
                 let release = |(index, _): (usize, _)| {
                     let (fingerprint, held) = self.held(index);
                     held.release(fingerprint, id, now)

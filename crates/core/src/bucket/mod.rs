@@ -6,7 +6,7 @@ mod step;
 
 pub use self::permits::{PermitSet, permit};
 pub use self::step::{BucketSlot, acquire, decide, peek, refund};
-use crate::{Amount, Cost, Limit, Micros, Shape};
+use crate::{Amount, Cost, Limit, Micros, Shape, SpendTime};
 
 /// How far in the future a bucket's last write may lie before it is rebased to now. A smaller lead is jitter that the clock catches
 /// up with; a larger one would lock the caller out.
@@ -116,6 +116,15 @@ impl Bucket {
         let left = (available - cost.amount()).max(lowest);
         let uncovered = cost.amount() - (available - left);
         (self.left_with(limit, left, now), uncovered)
+    }
+
+    /// True if the bucket has the usage of the time when a refund was spent: that of a quota is of one window only.
+    pub(crate) fn holds_usage_of(self, limit: &Limit, spent: SpendTime, now: Micros) -> bool {
+        let Some(windows) = limit.windows() else { return true };
+        let window = windows.window_at(now);
+        // A clock that was slightly ahead has written a bucket of the next window.
+        let start = if self.moment > window.end { window.end } else { window.start };
+        spent.moment(now).is_some_and(|spent| start <= spent && spent < self.moment)
     }
 
     /// Returns the bucket with `cost` put back, never above the capacity.

@@ -92,17 +92,17 @@ pub fn permit(
             let is_held = concerned(charges, slots, sets).all(|(_, _, set)| set.is_held(id, now));
             Reply { verdict: Verdict::done_if(is_held), ..peek(charges, slots, now) }
         }
-        PermitStep::Release => {
+        PermitStep::Release(spent) => {
             // A permit that is not held refunds nothing: it was released before, or its acquisition never ran.
             let is_held = concerned(charges, slots, sets).any(|(_, _, set)| set.is_held(id, now));
-            let step = if is_held { refund } else { peek };
-            Reply { verdict: Verdict::done_if(is_held), ..step(charges, slots, now) }
+            let reply = if is_held { refund(charges, spent, slots, now) } else { peek(charges, slots, now) };
+            Reply { verdict: Verdict::done_if(is_held), ..reply }
         }
     };
     for (charge, _, set) in concerned(charges, slots, sets) {
-        if step == PermitStep::Release && set.is_held(id, now) {
-            set.0.retain(|permit| permit.id != *id);
-        } else if step != PermitStep::Release && reply.verdict == Verdict::Done {
+        if matches!(step, PermitStep::Release(_)) {
+            set.0.retain(|permit| permit.id != *id || permit.until <= now);
+        } else if reply.verdict == Verdict::Done {
             set.hold(id, now + charge.limit().limit().fill_time());
         }
     }

@@ -2,8 +2,8 @@
 //! ones back. The script of `spile-redis` implements the same.
 
 use crate::{
-    Amount, Bucket, Charge, Charges, Cost, Micros, OneOrMany, Operation, PermitStep, Reply,
-    ReservationMarker, Verdict,
+    Amount, Bucket, Charge, Charges, Cost, MARKER_TIME, Micros, OneOrMany, Operation, PermitStep, Reply,
+    ReservationId, SpendTime, Verdict,
 };
 
 /// A bucket during a step: as the store read it, then as the store has to write it.
@@ -24,6 +24,11 @@ impl BucketSlot {
     const fn write(&mut self, bucket: Bucket) {
         *self = Self { bucket: Some(bucket), dirty: true };
     }
+
+    /// The marker in this slot, unless its time is over.
+    fn marker(&self, now: Micros) -> Option<Bucket> {
+        self.bucket.filter(|marker| now < marker.moment())
+    }
 }
 
 /// Runs an operation on the buckets of its charges, [with markers](Operation::with_markers) if it has some. The reply leaves the
@@ -42,9 +47,12 @@ pub fn decide(
         Operation::Peek | Operation::Permit(_, PermitStep::Renew) => peek(charges, slots, now),
         Operation::SpendUpTo => spend_up_to(charges, slots, now),
         Operation::Charge => charge(charges, slots, now),
-        Operation::Refund(None) | Operation::Permit(_, PermitStep::Release) => refund(charges, slots, now),
-        Operation::Refund(Some(_)) => refund_once(charges, slots, now),
-        Operation::Settle(..) => settle(charges, slots, now),
+        Operation::Refund { spent, once: None } | Operation::Permit(_, PermitStep::Release(spent)) => {
+            refund(charges, *spent, slots, now)
+        }
+        Operation::Refund { spent, once: Some(_) } => refund_once(charges, *spent, slots, now),
+        Operation::Reserve(id) => reserve(charges, *id, slots, now),
+        Operation::Settle(_, costs) => settle(charges, costs, slots, now),
         Operation::Permit(_, PermitStep::Acquire | PermitStep::Retake) => acquire(charges, slots, now),
         Operation::Reset => {
             slots.fill(BucketSlot { bucket: None, dirty: true });
@@ -129,66 +137,104 @@ fn charge(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply
 }
 
 /// Returns every cost, never above the capacity. A key without state still has none afterwards.
-pub fn refund(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    refund_all(charges, slots, now)
-}
-
-/// Refunds unless the refund's marker, the first charge, has been spent already. Both happen in one step.
-fn refund_once(marked: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let (first, charges) = marked.split_at(1);
-    let (first_slot, slots) = slots.split_at_mut(1);
-    match spend_all(first, first_slot, now, false).verdict {
-        Verdict::Done => refund_all(charges, slots, now),
-        _ => Reply::new(Verdict::Before, now, current(charges, slots, now)),
-    }
-}
-
-/// Settles an open reservation at its actual cost: refunds the rest, or charges the shortfall. The first two charges are the
-/// marker, at the actual cost, and the count of open reservations.
-///
-/// A quota gets nothing back if the reservation was made in an earlier window.
-fn settle(marked: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let (own, charges) = marked.split_at(ReservationMarker::BUCKETS);
-    let (own_slots, slots) = slots.split_at_mut(ReservationMarker::BUCKETS);
-    let mut buckets = current(charges, slots, now);
-    let open = own_slots[0].bucket.filter(|&bucket| ReservationMarker::is_open(&own[0], bucket, now));
-    let Some(reservation) = open else { return Reply::new(Verdict::Before, now, buckets) };
-    own_slots[0] = BucketSlot { bucket: None, dirty: true };
-    refund_all(&own[1..], &mut own_slots[1..], now);
-    let mut uncovered = Amount::ZERO;
-    let actual = own[0].cost().amount();
-    for ((charge, slot), bucket) in charges.iter().zip(slots).zip(buckets.iter_mut()) {
-        let (limit, reserved) = (charge.limit().limit(), charge.cost().amount());
-        let less = Cost::saturating(reserved.above(actual));
-        let more = Cost::saturating(actual.above(reserved));
-        if charge.needs_permit() {
-            continue;
-        }
-        let is_of_this_window =
-            limit.windows().is_none_or(|windows| reservation.moment() >= windows.window_at(now).start);
-        if more > Cost::ZERO {
-            let (left, missing) = bucket.charge(limit, more, now);
-            *bucket = left;
-            uncovered = uncovered.max(missing);
-        } else if less > Cost::ZERO && slot.bucket.is_some() && is_of_this_window {
-            *bucket = bucket.refund(limit, less, now);
-        } else {
-            continue;
-        }
-        slot.write(*bucket);
-    }
-    Reply { amount: uncovered, ..Reply::new(Verdict::Done, now, buckets) }
-}
-
-fn refund_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros) -> Reply {
+pub fn refund(charges: &[Charge<'_>], spent: SpendTime, slots: &mut [BucketSlot], now: Micros) -> Reply {
     let mut buckets = current(charges, slots, now);
     for ((charge, slot), bucket) in charges.iter().zip(slots).zip(buckets.iter_mut()) {
-        if slot.bucket.is_some() && charge.cost() > Cost::ZERO && !charge.needs_permit() {
-            *bucket = bucket.refund(charge.limit().limit(), charge.cost(), now);
-            slot.write(*bucket);
+        if let Some(refunded) = refunded(charge, charge.cost(), spent, *slot, *bucket, now) {
+            *bucket = refunded;
+            slot.write(refunded);
         }
     }
     Reply::new(Verdict::Done, now, buckets)
+}
+
+/// The bucket with `cost` put back. `None` if there is nothing to return it to.
+fn refunded(
+    charge: &Charge<'_>,
+    cost: Cost,
+    spent: SpendTime,
+    slot: BucketSlot,
+    bucket: Bucket,
+    now: Micros,
+) -> Option<Bucket> {
+    let limit = charge.limit().limit();
+    let is_returned = slot.bucket.is_some()
+        && cost > Cost::ZERO
+        && !charge.needs_permit()
+        && bucket.holds_usage_of(limit, spent, now);
+    is_returned.then(|| bucket.refund(limit, cost, now))
+}
+
+/// Refunds unless the marker, the first charge, says that it was done before. Both happen in one step.
+fn refund_once(all: &Charges<'_>, spent: SpendTime, slots: &mut [BucketSlot], now: Micros) -> Reply {
+    let (own, slots) = slots.split_at_mut(1);
+    let marker = &mut own[0];
+    let charges = &all[1..];
+    if marker.marker(now).is_some() {
+        return Reply::new(Verdict::Before, now, current(charges, slots, now));
+    }
+    marker.write(Bucket::new(Amount::TOKEN, now + MARKER_TIME));
+    refund(charges, spent, slots, now)
+}
+
+/// Spends, and writes the marker, which is the first charge.
+fn reserve(all: &Charges<'_>, id: ReservationId, slots: &mut [BucketSlot], now: Micros) -> Reply {
+    let (own, slots) = slots.split_at_mut(1);
+    let marker = &mut own[0];
+    let charges = &all[1..];
+    if marker.marker(now).is_some() {
+        return Reply::new(Verdict::Denied, now, current(charges, slots, now));
+    }
+    let reply = spend_all(charges, slots, now, false);
+    if reply.verdict == Verdict::Done {
+        let time_to_settle = Amount::from_micro(id.ttl().as_micros() as i64);
+        marker.write(Bucket::new(time_to_settle, now + id.ttl() + MARKER_TIME));
+    }
+    reply
+}
+
+/// Settles an open reservation at these costs: returns the rest, or charges the shortfall. The first charges are the marker, and one for
+/// the amount of each charge.
+fn settle(all: &Charges<'_>, costs: &[Cost], slots: &mut [BucketSlot], now: Micros) -> Reply {
+    let (own, slots) = slots.split_at_mut(1);
+    let marker = &mut own[0];
+    let (amounts, slots) = slots.split_at_mut(costs.len());
+    let charges = &all[1 + costs.len()..];
+    let mut buckets = current(charges, slots, now);
+    let unsettled = |verdict, buckets| Reply::new(verdict, now, buckets);
+    let Some(open) = marker.marker(now) else { return unsettled(Verdict::Unknown, buckets) };
+    if open.amount() == Amount::ZERO {
+        let amount = |slot: &BucketSlot| slot.bucket.map_or(Amount::ZERO, Bucket::amount);
+        return Reply {
+            settled: amounts.iter().map(amount).collect(),
+            ..unsettled(Verdict::Before, buckets)
+        };
+    }
+    let ends_us = open.moment().get().saturating_sub(MARKER_TIME.as_micros() as u64);
+    if now.get() >= ends_us {
+        return unsettled(Verdict::Expired, buckets);
+    }
+    let spent = SpendTime::At(Micros::new(ends_us.saturating_add_signed(-open.amount().micro())));
+    marker.write(Bucket::new(Amount::ZERO, open.moment()));
+    let mut uncovered = Amount::ZERO;
+    for ((((charge, cost), slot), bucket), amount) in
+        charges.iter().zip(costs).zip(slots).zip(buckets.iter_mut()).zip(amounts)
+    {
+        amount.write(Bucket::new(cost.amount(), open.moment()));
+        let more = Cost::saturating(cost.amount().above(charge.cost().amount()));
+        let less = Cost::saturating(charge.cost().amount().above(cost.amount()));
+        if more > Cost::ZERO && !charge.needs_permit() {
+            let (left, missing) = bucket.charge(charge.limit().limit(), more, now);
+            uncovered = uncovered.max(missing);
+            *bucket = left;
+            slot.write(left);
+        } else if let Some(refunded) = refunded(charge, less, spent, *slot, *bucket, now) {
+            *bucket = refunded;
+            slot.write(refunded);
+        }
+    }
+    let settled = costs.iter().map(|cost| cost.amount()).collect();
+    Reply { amount: uncovered, settled, ..Reply::new(Verdict::Done, now, buckets) }
 }
 
 fn are_covered(charges: &[Charge<'_>], buckets: &[Bucket], now: Micros) -> bool {

@@ -4,16 +4,17 @@ mod cost;
 mod key;
 mod permit_id;
 mod refund_id;
-mod reservation_marker;
+mod reservation_id;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 pub use self::cost::{Cost, CostError};
 pub use self::key::{Key, KeyError};
 pub use self::permit_id::{PermitId, PermitIdError};
 pub use self::refund_id::{RefundId, RefundIdError};
-pub use self::reservation_marker::{ReservationMarker, ReservationTtlError};
-use crate::{Amount, Bucket, LimitName, Micros, NamedLimit, OneOrMany};
+pub use self::reservation_id::{ReservationId, ReservationTtlError};
+use crate::{Amount, Bucket, Limit, LimitName, Micros, NamedLimit, OneOrMany};
 
 /// A key, the limit that applies to it, and the cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,12 @@ impl<'a> Charge<'a> {
     pub const fn late(key: Key<'a>, limit: NamedLimit, cost: Cost) -> Self {
         let cost = limit.limit().taken_by(cost);
         Self { key, limit, cost }
+    }
+
+    /// A marker of an [operation](crate::Operation::markers).
+    pub(crate) fn marker(key: Key<'a>, name: &str) -> Self {
+        static LIMIT: LazyLock<Limit> = LazyLock::new(Limit::of_markers);
+        Self { key, limit: NamedLimit::new(LimitName::reserved(name), *LIMIT), cost: Cost::ZERO }
     }
 
     /// True if the limit is a concurrency: the charge takes a permit, which is released later.

@@ -2,11 +2,9 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::{Charge, Charges, Cost, Key, Limit, LimitName, NamedLimit};
-
 /// Identifies one refund of a key: any text of 1 to [`RefundId::MAX_BYTES`] bytes.
 ///
-/// A marker remembers the id for an hour: a bucket of one token that the first refund spends.
+/// A marker remembers the id for an hour.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RefundId<'a>(&'a str);
 
@@ -22,23 +20,10 @@ impl<'a> RefundId<'a> {
         }
     }
 
-    /// Puts the marker of this id before the charges. It belongs to the key of the first charge.
-    ///
-    /// # Panics
-    /// Never: the limit and the cost of the marker are within bounds.
-    pub fn mark<'k>(self, charges: &Charges<'k>) -> Charges<'k> {
-        charges.with_others([self.marker(charges[0].key())], [])
-    }
-
-    fn marker(self, key: Key<'_>) -> Charge<'_> {
-        let limit = Limit::per_hour(1).build().expect("one an hour is within bounds");
-        Charge::new(key, NamedLimit::new(self.marker_name(), limit), Cost::ONE).expect("one covers one")
-    }
-
-    /// The name of the marker, with bytes escaped that have a meaning in a store. No configured limit has a colon in its name.
-    fn marker_name(self) -> LimitName {
+    /// The name of its marker, with bytes escaped that have a meaning in a store. No configured limit has a colon in its name.
+    pub(crate) fn marker(self) -> String {
         const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'_').remove(b'-');
-        LimitName::reserved(&format!("refund:{}", utf8_percent_encode(self.0, ESCAPED)))
+        format!("refund:{}", utf8_percent_encode(self.0, ESCAPED))
     }
 }
 
@@ -53,11 +38,11 @@ mod tests {
 
     #[test]
     fn no_two_ids_have_the_same_marker_and_no_limit_is_called_like_one() {
-        let name = |id| RefundId::new(id).expect("a sound id").marker_name().to_string();
+        let name = |id| RefundId::new(id).expect("a sound id").marker();
         assert_eq!(name("order-7.a_b"), "refund:order-7.a_b");
         assert_eq!(name("a b%20{}\n"), "refund:a%20b%2520%7B%7D%0A");
         assert_ne!(name("a b"), name("a%20b"));
-        assert!(LimitName::new(&name("order-7")).is_err());
+        assert!(crate::LimitName::new(&name("order-7")).is_err());
     }
 
     #[test]

@@ -383,6 +383,15 @@ impl<L: Borrow<NamedLimit>> Decision<L> {
         self.binding().at()
     }
 
+    /// When the store charged the request, by its clock: a refund names it. `None` if the store charged nothing.
+    pub fn charged_at(&self) -> Option<Micros> {
+        let by_store = matches!(self.source, DecisionSource::Store | DecisionSource::Lease);
+        let charged =
+            self.reason == Reason::Ok && by_store && self.limits.iter().any(|limit| limit.cost > Cost::ZERO);
+        // Parts of a chain that was split may be decided by different clocks: the earliest returns nothing to a later window.
+        if charged { self.limits.iter().map(LimitStatus::at).min() } else { None }
+    }
+
     /// The name of the limit that denied. `None` if no limit did.
     pub fn limited_by(&self) -> Option<&LimitName> {
         let limited = match self.reason {

@@ -257,6 +257,19 @@ impl Limit {
         }
     }
 
+    /// The limit by which charges under `former` are settled: this one, unless its shape is another. Of two rates the slower counts, so
+    /// that the time in between mints nothing.
+    #[must_use]
+    pub fn settling(&self, former: &Self) -> Self {
+        match (self.rate(), former.rate()) {
+            (Some(own), Some(rate)) if rate.per_second() < own.per_second() => {
+                self.resized(self.capacity, rate.refill(), rate.period()).unwrap_or(*former)
+            }
+            _ if self.shape.code() == former.shape.code() => *self,
+            _ => *former,
+        }
+    }
+
     /// Returns the limit for one of `replicas` instances that each enforce their share: capacity and refill are divided, and the
     /// capacity never falls below one quantum. A share that would take longer than [`MAX_FILL`](Self::MAX_FILL) to fill is filled
     /// in that time.

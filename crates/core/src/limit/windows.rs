@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use crate::Micros;
+use super::Limit;
+use crate::store::MARKER_TIME;
+use crate::{Amount, Micros};
 
 /// The moments from `start` until just before `end`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -39,6 +41,38 @@ pub trait Windows: fmt::Debug + fmt::Display + Send + Sync {
 
     /// No window is longer than this.
     fn longest(&self) -> Duration;
+}
+
+/// One window that never ends.
+#[derive(Debug)]
+struct Always;
+
+impl fmt::Display for Always {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ever")
+    }
+}
+
+impl Windows for Always {
+    fn window_at(&self, _: Micros) -> Window {
+        Window { start: Micros::new(0), end: Micros::new(u64::MAX) }
+    }
+
+    fn period(&self) -> Duration {
+        MARKER_TIME
+    }
+
+    fn longest(&self) -> Duration {
+        MARKER_TIME
+    }
+}
+
+impl Limit {
+    /// The limit of markers. Leaks windows: build it once.
+    pub(crate) fn of_markers() -> Self {
+        let limit = Self::per_window(Amount::TOKEN, QuotaWindows::new(Always)).build();
+        limit.expect("a token is within bounds")
+    }
 }
 
 /// A reference to the windows of a quota. Two references are equal if they refer to the same windows.

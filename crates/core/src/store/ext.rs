@@ -2,7 +2,7 @@
 
 use crate::{
     ChargeOutcome, Charges, Cost, Operation, Outcome, PartialOutcome, PermitId, PermitStep, RefundId,
-    RefundOutcome, Reply, ReservationMarker, SettleOutcome, Store, StoreError,
+    RefundOutcome, Reply, ReservationId, SettleOutcome, SpendTime, Store, StoreError,
 };
 
 /// A typed method for each [`Operation`].
@@ -53,27 +53,40 @@ pub trait StoreExt: Store {
     fn refund<'a>(
         &'a self,
         charges: &'a Charges<'a>,
+        spent: SpendTime,
     ) -> impl Future<Output = Result<Outcome, StoreError>> + Send + 'a {
-        async move { self.call(Operation::Refund(None), charges).await.map(Reply::into_outcome) }
+        let refund = Operation::Refund { spent, once: None };
+        async move { self.call(refund, charges).await.map(Reply::into_outcome) }
     }
 
     /// See [`Operation::Refund`].
     fn refund_once<'a>(
         &'a self,
         charges: &'a Charges<'a>,
+        spent: SpendTime,
         id: RefundId<'a>,
     ) -> impl Future<Output = Result<RefundOutcome, StoreError>> + Send + 'a {
-        async move { self.call(Operation::Refund(Some(id)), charges).await.map(RefundOutcome::from) }
+        let refund = Operation::Refund { spent, once: Some(id) };
+        async move { self.call(refund, charges).await.map(RefundOutcome::from) }
+    }
+
+    /// See [`Operation::Reserve`].
+    fn reserve<'a>(
+        &'a self,
+        charges: &'a Charges<'a>,
+        id: ReservationId,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + Send + 'a {
+        async move { self.call(Operation::Reserve(id), charges).await.map(Reply::into_outcome) }
     }
 
     /// See [`Operation::Settle`].
     fn settle<'a>(
         &'a self,
         charges: &'a Charges<'a>,
-        marker: ReservationMarker,
-        actual: Cost,
+        id: ReservationId,
+        costs: &'a [Cost],
     ) -> impl Future<Output = Result<SettleOutcome, StoreError>> + Send + 'a {
-        async move { self.call(Operation::Settle(marker, actual), charges).await.map(SettleOutcome::from) }
+        async move { self.call(Operation::Settle(id, costs), charges).await.map(SettleOutcome::from) }
     }
 
     /// See [`Operation::Permit`].

@@ -17,7 +17,7 @@ pub use self::either::EitherStore;
 pub use self::error::StoreError;
 pub use self::ext::StoreExt;
 pub use self::inspect::{Inspect, Kept};
-pub use self::operation::{Operation, PermitStep};
+pub use self::operation::{MARKER_TIME, Operation, PermitStep, SpendTime};
 pub use self::reply::{
     ChargeOutcome, HeldPermit, Outcome, PartialOutcome, RefundOutcome, Reply, SettleOutcome, Spent, Verdict,
 };

@@ -13,6 +13,8 @@ pub struct Reply {
     pub at: Micros,
     /// One bucket per charge, in the same order. A key without state has a full bucket.
     pub buckets: OneOrMany<Bucket>,
+    /// The amount at which each charge of a reservation was settled, now or before. Empty for other operations.
+    pub settled: Box<[Amount]>,
 }
 
 /// Whether an operation was done.
@@ -22,8 +24,12 @@ pub enum Verdict {
     Done,
     /// A limit did not cover its cost, or the permit was not held. Nothing was spent.
     Denied,
-    /// The operation had been done before, or its reservation had expired. Nothing has changed.
+    /// The operation had been done before. Nothing has changed.
     Before,
+    /// The time to settle the reservation was over: it stays charged as reserved.
+    Expired,
+    /// The store has no such reservation. Nothing has changed.
+    Unknown,
 }
 
 impl Verdict {
@@ -37,8 +43,8 @@ impl Verdict {
 impl Reply {
     /// The reply to an operation that has no amount.
     #[inline]
-    pub const fn new(verdict: Verdict, at: Micros, buckets: OneOrMany<Bucket>) -> Self {
-        Self { verdict, amount: Amount::ZERO, at, buckets }
+    pub fn new(verdict: Verdict, at: Micros, buckets: OneOrMany<Bucket>) -> Self {
+        Self { verdict, amount: Amount::ZERO, at, buckets, settled: Box::default() }
     }
 
     /// Converts into the outcome for a caller that asks whether it may proceed.
@@ -98,10 +104,13 @@ pub struct ChargeOutcome {
 /// The outcome of settling a reservation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SettleOutcome {
-    /// True if it was settled now. False if it had been settled before, or had expired; then nothing has changed.
-    pub settled: bool,
+    /// [`Done`](Verdict::Done) if it was settled now, else [`Before`](Verdict::Before), [`Expired`](Verdict::Expired) or
+    /// [`Unknown`](Verdict::Unknown).
+    pub verdict: Verdict,
     /// The amount that exceeded the debt of a limit and was not charged; the largest of all limits.
     pub uncovered: Amount,
+    /// The amount at which each charge was settled, now or before.
+    pub settled: Box<[Amount]>,
     /// The buckets after it.
     pub outcome: Outcome,
 }
@@ -128,9 +137,9 @@ impl From<Reply> for ChargeOutcome {
 }
 
 impl From<Reply> for SettleOutcome {
-    fn from(reply: Reply) -> Self {
-        let settled = reply.verdict == Verdict::Done;
-        Self { settled, uncovered: reply.amount, outcome: reply.into_outcome() }
+    fn from(mut reply: Reply) -> Self {
+        let settled = std::mem::take(&mut reply.settled);
+        Self { verdict: reply.verdict, uncovered: reply.amount, settled, outcome: reply.into_outcome() }
     }
 }
 

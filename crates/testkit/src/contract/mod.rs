@@ -68,6 +68,7 @@ macro_rules! store_contract {
             a_refund_gives_back_what_was_spent
             a_refund_never_rises_above_the_capacity
             a_refund_never_creates_a_bucket
+            a_refund_of_a_quota_returns_to_the_window_that_it_was_spent_in
             a_refund_with_an_id_is_given_once
             a_refund_with_an_id_of_a_chain_across_keys_is_given_once
             the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour
@@ -89,7 +90,6 @@ macro_rules! store_contract {
             an_expired_reservation_stays_charged
             a_reservation_of_a_chain_is_settled_in_each_limit
             a_reservation_of_an_earlier_window_gives_nothing_back_to_this_one
-            open_reservations_of_a_key_are_bounded
             of_many_that_settle_a_reservation_at_once_one_does
             at_most_so_many_permits_are_held_at_once
             a_released_permit_frees_its_place_once

@@ -246,7 +246,14 @@ pub async fn of_many_that_ask_for_a_permit_at_once_as_many_get_one_as_may(
         assert_eq!(held.len(), 3);
         for id in held {
             let line = super::charges(&jobs(3));
-            assert!(subject.store.permit(&line, &id, PermitStep::Release).await.expect("it answers").allowed);
+            assert!(
+                subject
+                    .store
+                    .permit(&line, &id, PermitStep::Release(spile_core::SpendTime::Unknown))
+                    .await
+                    .expect("it answers")
+                    .allowed
+            );
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use spile_core::{Limit, Store};
+use spile_calendar::CalendarLimit;
+use spile_core::{Limit, SpendTime, Store};
 
 use super::StoreUnderTest;
 use super::subject::built;
@@ -29,6 +30,26 @@ pub async fn a_refund_never_rises_above_the_capacity(subject: StoreUnderTest<imp
 pub async fn a_refund_never_creates_a_bucket(subject: StoreUnderTest<impl Store>) {
     subject.refund("unknown", built(Limit::per_hour(1).burst(5)), 5).await;
     assert_eq!(subject.left("unknown", built(Limit::per_hour(1).burst(10))).await, 10);
+}
+
+/// Usage of one window is never given back to another, nor to a window that is not known.
+pub async fn a_refund_of_a_quota_returns_to_the_window_that_it_was_spent_in(
+    subject: StoreUnderTest<impl Store>,
+) {
+    let limit = built(Limit::quota(10).per_minute());
+    let spent = SpendTime::At(subject.spend("ann", limit, 4).await.at());
+    subject.refund_spent("ann", limit, 1, SpendTime::Unknown).await;
+    assert_eq!(subject.left("ann", limit).await, 6, "the time is unknown");
+    subject.refund_spent("ann", limit, 1, spent).await;
+    assert_eq!(subject.left("ann", limit).await, 7);
+    subject.wait(Duration::from_secs(60));
+    assert!(subject.spend("ann", limit, 5).await.allowed());
+    subject.refund_spent("ann", limit, 3, spent).await;
+    assert_eq!(subject.left("ann", limit).await, 5, "the window is over");
+    subject.refund_spent("ann", limit, 3, SpendTime::At(subject.now() + Duration::from_secs(60))).await;
+    assert_eq!(subject.left("ann", limit).await, 5, "the window is yet to come");
+    subject.refund_spent("ann", limit, 3, SpendTime::ThisWindow).await;
+    assert_eq!(subject.left("ann", limit).await, 8);
 }
 
 /// Who does not know whether a refund has arrived may ask again.

@@ -1,150 +1,153 @@
-//! Promises about reservations: charged at once, settled once.
+//! Promises about reservations: charged at once, settled once, by one amount.
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use spile_calendar::CalendarLimit;
-use spile_core::{Limit, ReservationMarker, Store, StoreExt};
+use spile_core::{Limit, ReservationId, Store, StoreExt, Verdict};
 
 use super::subject::built;
 use super::{ChargeSpec, StoreUnderTest};
 
 const TTL: Duration = Duration::from_secs(60);
 
-fn marker(id: u128) -> ReservationMarker {
-    ReservationMarker::new(id, TTL).expect("a minute is within bounds")
+fn id(number: u128) -> ReservationId {
+    ReservationId::new(number, TTL).expect("a minute is within bounds")
 }
 
-/// What was reserved and not used comes back, once, however often that is said.
+fn long(number: u128) -> ReservationId {
+    ReservationId::new(number, Duration::from_secs(600)).expect("ten minutes are within bounds")
+}
+
+/// Unused tokens come back, once, and every later answer reports the amount that it was settled at.
 pub async fn a_reservation_is_charged_at_once_and_settled_once(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per_day(1).burst(10));
     let line = [("ann", "limit", limit, 8)];
-    assert!(subject.reserve(&line, marker(7)).await);
+    assert!(subject.reserve(&line, id(7)).await);
     assert_eq!(subject.left("ann", limit).await, 2);
-    assert!(!subject.reserve(&line, marker(8)).await, "the rest does not cover another one");
-    assert_eq!(subject.settle(&line, marker(8), 0).await, None, "what was denied has reserved nothing");
-    assert_eq!(subject.settle(&line, marker(7), 3).await, Some(0));
+    assert!(!subject.reserve(&line, id(8)).await, "the rest does not cover another one");
+    let denied = subject.settle(&line, id(8), &[0]).await;
+    assert_eq!(denied.verdict, Verdict::Unknown, "a denied question has reserved nothing");
+    assert_eq!(subject.left("ann", limit).await, 2);
+    let settled = subject.settle(&line, id(7), &[3]).await;
+    assert_eq!((settled.verdict, settled.settled[0], settled.uncovered), (Verdict::Done, 3.into(), 0.into()));
     assert_eq!(subject.left("ann", limit).await, 7);
-    for actual in [0, 3, 10] {
-        assert_eq!(subject.settle(&line, marker(7), actual).await, None);
+    for cost in [0, 3, 10] {
+        let again = subject.settle(&line, id(7), &[cost]).await;
+        assert_eq!((again.verdict, again.settled[0]), (Verdict::Before, 3.into()));
         assert_eq!(subject.left("ann", limit).await, 7, "it is settled once");
     }
+    assert!(!subject.reserve(&[("ann", "limit", limit, 1)], id(7)).await, "an id is used once");
 }
 
 /// A caller that gives up pays nothing.
 pub async fn a_reservation_that_is_settled_at_nothing_is_given_back(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per_day(1).burst(10));
     let line = [("ann", "limit", limit, 10)];
-    assert!(subject.reserve(&line, marker(7)).await);
-    assert_eq!(subject.settle(&line, marker(7), 0).await, Some(0));
+    assert!(subject.reserve(&line, id(7)).await);
+    assert_eq!(subject.settle(&line, id(7), &[0]).await.verdict, Verdict::Done);
     assert_eq!(subject.left("ann", limit).await, 10);
-    assert!(subject.reserve(&line, marker(7)).await, "and its id can be used again");
+    let again = subject.settle(&line, id(7), &[4]).await;
+    assert_eq!((again.verdict, again.settled[0]), (Verdict::Before, 0.into()));
 }
 
-/// What was used is charged, even if less was reserved.
+/// All that was used is charged, even if less was reserved.
 pub async fn a_reservation_that_cost_more_takes_the_bucket_into_debt(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per_hour(1).burst(10).debt(5));
     let line = [("ann", "limit", limit, 6)];
-    assert!(subject.reserve(&line, marker(7)).await);
-    assert_eq!(subject.settle(&line, marker(7), 12).await, Some(0));
+    assert!(subject.reserve(&line, id(7)).await);
+    assert_eq!(subject.settle(&line, id(7), &[12]).await.uncovered, 0);
     assert_eq!(subject.owed("ann", limit).await, 2);
     subject.wait(Duration::from_secs(3 * 3_600));
-    assert!(subject.reserve(&[("ann", "limit", limit, 1)], marker(8)).await);
-    assert_eq!(subject.settle(&[("ann", "limit", limit, 1)], marker(8), 9).await, Some(3), "beyond the debt");
+    let line = [("ann", "limit", limit, 1)];
+    assert!(subject.reserve(&line, id(8)).await);
+    assert_eq!(subject.settle(&line, id(8), &[9]).await.uncovered, 3, "beyond the debt");
     assert_eq!(subject.owed("ann", limit).await, 5);
 }
 
-/// A reservation that is not settled in time stays charged.
+/// A reservation that is not settled in time stays charged, and the store forgets it an hour later.
 pub async fn an_expired_reservation_stays_charged(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per(1, Duration::from_secs(365 * 86_400)).burst(10));
+    let line = [("ann", "limit", limit, 3)];
     let just_before = Duration::from_micros(59_999_999);
-    for (id, waits, settled) in [(7, just_before, Some(0)), (8, TTL, None)] {
-        let line = [("ann", "limit", limit, 5)];
-        assert!(subject.reserve(&line, marker(id)).await);
+    let cases = [
+        (7, just_before, Verdict::Done),
+        (8, TTL, Verdict::Expired),
+        (9, TTL + Duration::from_secs(3_600), Verdict::Unknown),
+    ];
+    for (number, waits, verdict) in cases {
+        assert!(subject.reserve(&line, id(number)).await);
         subject.wait(waits);
-        assert_eq!(subject.settle(&line, marker(id), 0).await, settled, "after {waits:?}");
+        assert_eq!(subject.settle(&line, id(number), &[0]).await.verdict, verdict, "after {waits:?}");
     }
-    assert_eq!(subject.left("ann", limit).await, 5);
+    assert_eq!(subject.left("ann", limit).await, 4);
 }
 
-/// Each limit of a chain is settled by what was reserved of it, and each key by itself.
+/// Each limit of a chain, of every key, is settled in the same step, at an amount of its own.
 pub async fn a_reservation_of_a_chain_is_settled_in_each_limit(subject: StoreUnderTest<impl Store>) {
     let (wide, narrow) = (built(Limit::per_day(1).burst(100)), built(Limit::per_day(1).burst(20)));
-    let own: [ChargeSpec<'_>; 2] = [("ann", "p/wide", wide, 10), ("ann", "p/narrow", narrow, 4)];
-    let shared: [ChargeSpec<'_>; 1] = [("everybody", "all", wide, 7)];
-    let chain = [own[0], own[1], shared[0]];
-    assert!(subject.reserve(&chain, marker(7)).await);
-    assert_eq!(subject.settle(&own, marker(7), 6).await, Some(0));
-    assert_eq!(subject.settle(&own, marker(7), 6).await, None);
+    let chain: [ChargeSpec<'_>; 3] =
+        [("ann", "p/wide", wide, 10), ("ann", "p/narrow", narrow, 4), ("everybody", "all", wide, 7)];
     let left = async || {
         let stands = subject.peek_chain(&chain.map(|(key, name, limit, _)| (key, name, limit, 0))).await;
         stands.limits().iter().map(spile_core::LimitStatus::remaining).collect::<Vec<_>>()
     };
-    assert_eq!(left().await, [94, 14, 93], "the other key waits to be settled");
-    assert_eq!(subject.settle(&shared, marker(7), 6).await, Some(0));
-    assert_eq!(left().await, [94, 14, 94]);
+    assert!(subject.reserve(&chain, id(7)).await);
+    assert_eq!(left().await, [90, 16, 93]);
+    for verdict in [Verdict::Done, Verdict::Before] {
+        let settled = subject.settle(&chain, id(7), &[6, 9, 0]).await;
+        assert_eq!((settled.verdict, &settled.settled[..]), (verdict, &[6, 9, 0].map(Into::into)[..]));
+        assert_eq!(left().await, [94, 11, 100]);
+    }
 }
 
-/// What was reserved last month is not given back to this month.
+/// Usage of last month is not given back to this month.
 pub async fn a_reservation_of_an_earlier_window_gives_nothing_back_to_this_one(
     subject: StoreUnderTest<impl Store>,
 ) {
     let limit = built(Limit::quota(10).per_minute());
     let line = |cost| [("ann", "limit", limit, cost)];
-    let long = ReservationMarker::new(7, Duration::from_secs(600)).expect("ten minutes are within bounds");
-    assert!(subject.reserve(&line(8), long).await);
+    assert!(subject.reserve(&line(8), long(7)).await);
     subject.wait(Duration::from_secs(60));
     assert!(subject.spend("ann", limit, 5).await.allowed());
-    assert_eq!(subject.settle(&line(8), long, 0).await, Some(0));
+    assert_eq!(subject.settle(&line(8), long(7), &[0]).await.verdict, Verdict::Done);
     assert_eq!(subject.left("ann", limit).await, 5, "the window of the reservation is over");
-    let long = ReservationMarker::new(8, Duration::from_secs(600)).expect("ten minutes are within bounds");
-    assert!(subject.reserve(&line(2), long).await);
-    assert_eq!(subject.settle(&line(2), long, 1).await, Some(0));
+    assert!(subject.reserve(&line(2), long(8)).await);
+    subject.settle(&line(2), long(8), &[1]).await;
     assert_eq!(subject.left("ann", limit).await, 4);
+    assert!(subject.reserve(&line(2), long(9)).await);
     subject.wait(Duration::from_secs(60));
-    assert_eq!(subject.settle(&line(2), long, 5).await, None);
+    subject.settle(&line(2), long(9), &[5]).await;
+    assert_eq!(subject.left("ann", limit).await, 7, "a shortfall is charged in this window");
 }
 
-/// A caller that never settles cannot fill the store.
-pub async fn open_reservations_of_a_key_are_bounded(subject: StoreUnderTest<impl Store>) {
-    let limit = built(Limit::per_second(1_000_000).burst(1_000_000));
-    let line = [("ann", "limit", limit, 1)];
-    let most = u128::from(ReservationMarker::MOST_OPEN);
-    let ids: Vec<u128> = (0..most).collect();
-    for some in ids.chunks(500) {
-        let reserved = join_all(some.iter().map(|&id| subject.reserve(&line, marker(id)))).await;
-        assert!(reserved.into_iter().all(|reserved| reserved), "up to {}", some[0]);
-    }
-    assert!(!subject.reserve(&line, marker(most)).await);
-    assert!(subject.reserve(&[("bob", "limit", limit, 1)], marker(most)).await, "each key has its own count");
-    assert_eq!(subject.settle(&line, marker(3), 1).await, Some(0));
-    assert!(subject.reserve(&line, marker(most)).await, "what is settled is not open");
-    assert!(!subject.reserve(&line, marker(most + 1)).await);
-    subject.wait(2 * TTL);
-    assert!(subject.reserve(&line, marker(most + 1)).await, "what has expired is not open");
-}
-
-/// Of many that settle at once, one does.
+/// Of many that settle at once, one does, and all report its amount.
 pub async fn of_many_that_settle_a_reservation_at_once_one_does(
     subject: StoreUnderTest<impl Store + 'static>,
 ) {
-    let limit = built(Limit::per_day(1).burst(100));
-    let line = [("ann", "limit", limit, 50)];
-    for id in 0..20 {
-        assert!(subject.reserve(&line, marker(id)).await);
-        let settle = |actual| {
+    let (user, shared) = (built(Limit::per_day(1).burst(1_000)), built(Limit::per_day(1).burst(1_000)));
+    let line = [("ann", "limit", user, 50), ("everybody", "limit", shared, 50)];
+    let mut spent = 0;
+    for number in 0..20 {
+        assert!(subject.reserve(&line, id(number)).await);
+        let settle = |tokens: u64| {
             let store = std::sync::Arc::clone(&subject.store);
-            let cost = spile_core::Cost::new(actual).expect("the cost is within bounds");
+            let costs = [spile_core::Cost::new(tokens).expect("the cost is within bounds"); 2];
             tokio::spawn(async move {
-                let charges = super::charges(&[("ann", "limit", limit, 50)]);
-                store.settle(&charges, marker(id), cost).await.expect("the store answers").settled
+                let charges = super::charges(&line);
+                store.settle(&charges, id(number), &costs).await.expect("the store answers")
             })
         };
-        let mut settled = 0;
-        for task in [0; 8].map(settle) {
-            settled += u32::from(task.await.expect("the task ends"));
+        let mut outcomes = Vec::new();
+        for task in [10, 20, 30, 40, 60, 70, 80, 0].map(settle) {
+            outcomes.push(task.await.expect("the task ends"));
         }
-        assert_eq!(settled, 1);
-        assert_eq!(subject.left("ann", limit).await, 100);
+        let done: Vec<_> = outcomes.iter().filter(|outcome| outcome.verdict == Verdict::Done).collect();
+        assert_eq!(done.len(), 1);
+        let amount = done[0].settled[0];
+        assert!(outcomes.iter().all(|outcome| outcome.settled[..] == [amount; 2]), "one amount");
+        spent += amount.whole_tokens();
+        for (key, limit) in [("ann", user), ("everybody", shared)] {
+            assert_eq!(subject.left(key, limit).await, 1_000 - spent);
+        }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use spile_core::{
     Amount, Charge, Charges, Clock, Cost, Decision, DecisionSource, FakeClock, Inspect, Key, Limit,
-    LimitName, Micros, NamedLimit, PartialOutcome, PermitStep, RefundId, ReservationMarker, Store, StoreExt,
+    LimitName, Micros, NamedLimit, PartialOutcome, PermitStep, RefundId, ReservationId, SettleOutcome,
+    SpendTime, Store, StoreExt,
 };
 
 use super::permits::permit_id;
@@ -76,33 +77,34 @@ impl<S: Store> StoreUnderTest<S> {
         self.peek(key, limit, 0).await.binding().owed().rounded_up()
     }
 
-    /// Gives one charge back.
+    /// Gives one charge back that was spent in the window that holds now.
     pub async fn refund(&self, key: &str, limit: Limit, cost: u64) {
-        self.store.refund(&charges(&[(key, "limit", limit, cost)])).await.expect("the store answers");
+        self.refund_spent(key, limit, cost, SpendTime::ThisWindow).await;
+    }
+
+    /// Gives one charge back that was spent at this time.
+    pub async fn refund_spent(&self, key: &str, limit: Limit, cost: u64, spent: SpendTime) {
+        let charges = charges(&[(key, "limit", limit, cost)]);
+        self.store.refund(&charges, spent).await.expect("the store answers");
     }
 
     /// Gives a chain back under an id, and says whether that was the first time.
     pub async fn refund_once(&self, lines: &[ChargeSpec<'_>], id: &str) -> bool {
         let id = RefundId::new(id).expect("the id is sound");
-        self.store.refund_once(&charges(lines), id).await.expect("the store answers").given
+        let refund = self.store.refund_once(&charges(lines), SpendTime::ThisWindow, id).await;
+        refund.expect("the store answers").given
     }
 
     /// Reserves a chain, and says whether that was allowed.
-    pub async fn reserve(&self, lines: &[ChargeSpec<'_>], marker: ReservationMarker) -> bool {
-        let outcome = self.store.spend(&marker.reserve(&charges(lines))).await.expect("the store answers");
-        outcome.allowed
+    pub async fn reserve(&self, lines: &[ChargeSpec<'_>], id: ReservationId) -> bool {
+        self.store.reserve(&charges(lines), id).await.expect("the store answers").allowed
     }
 
-    /// Settles the charges of one key. Returns the tokens that no debt covers, rounded up, or `None` if that was not the first time.
-    pub async fn settle(
-        &self,
-        lines: &[ChargeSpec<'_>],
-        marker: ReservationMarker,
-        actual: u64,
-    ) -> Option<u64> {
-        let actual = Cost::new(actual).expect("the cost is within bounds");
-        let settled = self.store.settle(&charges(lines), marker, actual).await.expect("the store answers");
-        settled.settled.then_some(settled.uncovered.rounded_up())
+    /// Settles a reservation at these tokens for each charge.
+    pub async fn settle(&self, lines: &[ChargeSpec<'_>], id: ReservationId, tokens: &[u64]) -> SettleOutcome {
+        let costs: Vec<Cost> =
+            tokens.iter().map(|tokens| Cost::new(*tokens).expect("the cost is within bounds")).collect();
+        self.store.settle(&charges(lines), id, &costs).await.expect("the store answers")
     }
 
     /// One step of the permit with this number.
@@ -129,7 +131,7 @@ impl<S: Store> StoreUnderTest<S> {
 
     /// Ends a permit, and says whether it was held.
     pub async fn release(&self, lines: &[ChargeSpec<'_>], number: u128) -> bool {
-        self.permit(&charges(lines), number, PermitStep::Release).await.allowed()
+        self.permit(&charges(lines), number, PermitStep::Release(SpendTime::Unknown)).await.allowed()
     }
 
     /// The time by the store's clock.

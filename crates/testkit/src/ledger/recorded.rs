@@ -39,7 +39,7 @@ impl<S: Store> Store for Recorded<S> {
             for charge in charges.iter() {
                 let is_done = reply.verdict == Verdict::Done;
                 match operation {
-                    Operation::Spend => {
+                    Operation::Spend | Operation::Reserve(_) => {
                         let spent = if is_done { charge.cost() } else { Cost::ZERO };
                         self.ledger.admitted(charge, spent.amount(), reply.at);
                     }

@@ -1,6 +1,6 @@
 //! The axes of the table.
 
-use spile_core::{Operation, PermitStep, Shape};
+use spile_core::{Operation, PermitStep, Shape, SpendTime};
 
 /// Defines an enum and the list of its variants, so that none can be left out of the table.
 macro_rules! axis {
@@ -29,8 +29,12 @@ axis! {
         SpendUpTo,
         /// Charges late.
         Charge,
-        /// Refunds.
+        /// Refunds a spend whose time is unknown.
         Refund,
+        /// Refunds a spend of the window that holds now.
+        RefundThisWindow,
+        /// Refunds a spend of the moment at which the story begins.
+        RefundSpentAt,
         /// Refunds with an id.
         RefundOnce,
         /// Spends, and marks a reservation.
@@ -58,13 +62,16 @@ impl OperationKind {
             Operation::Peek => Self::Peek,
             Operation::SpendUpTo => Self::SpendUpTo,
             Operation::Charge => Self::Charge,
-            Operation::Refund(None) => Self::Refund,
-            Operation::Refund(Some(_)) => Self::RefundOnce,
+            Operation::Refund { once: Some(_), .. } => Self::RefundOnce,
+            Operation::Refund { spent: SpendTime::Unknown, once: None } => Self::Refund,
+            Operation::Refund { spent: SpendTime::ThisWindow, once: None } => Self::RefundThisWindow,
+            Operation::Refund { spent: SpendTime::At(_), once: None } => Self::RefundSpentAt,
+            Operation::Reserve(_) => Self::Reserve,
             Operation::Settle(..) => Self::Settle,
             Operation::Permit(_, PermitStep::Acquire) => Self::Acquire,
             Operation::Permit(_, PermitStep::Retake) => Self::Retake,
             Operation::Permit(_, PermitStep::Renew) => Self::Renew,
-            Operation::Permit(_, PermitStep::Release) => Self::Release,
+            Operation::Permit(_, PermitStep::Release(_)) => Self::Release,
             Operation::Reset => Self::Reset,
         }
     }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use spile_calendar::CalendarLimit;
 use spile_core::{
     Amount, Bucket, Charge, Charges, Clock, Cost, Decision, DecisionSource, FakeClock, Key, Limit, LimitName,
-    NamedLimit, Operation, Outcome, RefundId, Reply, ReservationMarker, Store, StoreExt, Unit, Verdict,
+    NamedLimit, Operation, Outcome, RefundId, Reply, ReservationId, SpendTime, Store, StoreExt, Unit,
+    Verdict,
 };
 
 use self::axes::{CostKind, KeysKind, OperationKind, ShapeKind, StateKind};
@@ -119,9 +120,6 @@ impl TableCell {
             Self { operation: OperationKind::SpendUpTo, .. } if takes_permits => {
                 Some("the limiter refuses a partial grant of permits")
             }
-            Self {
-                operation: OperationKind::Reserve | OperationKind::Settle, keys: KeysKind::Two, ..
-            } => Some("the limiter reserves and settles key by key"),
             Self { operation: OperationKind::Reserve | OperationKind::Settle, .. } if takes_permits => {
                 Some("the limiter refuses to reserve permits")
             }
@@ -222,6 +220,10 @@ impl<S: Store> Story<S> {
             self.forget().await;
             self.look().await?;
             self.ask(OperationKind::Spend, self.question_charges(0), 2).await?;
+            if matches!(operation, OperationKind::Reserve | OperationKind::Settle) {
+                // In time, too late, and after the marker was forgotten.
+                self.ask(OperationKind::Settle, self.question_charges(cost), 2).await?;
+            }
         }
         // Each bucket is spent from, so that none is full: what a full bucket has after the clock stepped back depends on whether the store
         // had forgotten it.
@@ -381,20 +383,24 @@ impl<S: Store> Story<S> {
     async fn answer_of_store(&self, question: &PlainQuestion) -> PlainReply {
         let charges = core_charges(question);
         let id = permit_id(question.permit);
-        let marker = ReservationMarker::new(7, span(RESERVATION_TTL)).expect("a sound time to settle");
+        let reservation = ReservationId::new(7, span(RESERVATION_TTL)).expect("a sound time to settle");
+        // One cost per charge; two of one bucket are one.
+        let costs = vec![cost(question.actual); charges.len()];
+        let refund = |spent| Operation::Refund { spent, once: None };
         let operation = match question.operation {
             OperationKind::Spend => Operation::Spend,
             OperationKind::Peek => Operation::Peek,
             OperationKind::SpendUpTo => Operation::SpendUpTo,
             OperationKind::Charge => Operation::Charge,
-            OperationKind::Refund => Operation::Refund(None),
-            OperationKind::RefundOnce => Operation::Refund(Some(RefundId::new("once").expect("a sound id"))),
-            OperationKind::Reserve => {
-                let mut reply = self.call(Operation::Spend, &marker.reserve(&charges)).await;
-                reply.buckets = reply.buckets.iter().take(charges.len()).copied().collect();
-                return plain_reply(&charges, &reply);
+            OperationKind::Refund => refund(SpendTime::Unknown),
+            OperationKind::RefundThisWindow => refund(SpendTime::ThisWindow),
+            OperationKind::RefundSpentAt => refund(SpendTime::At(micros(START))),
+            OperationKind::RefundOnce => {
+                let once = Some(RefundId::new("once").expect("a sound id"));
+                Operation::Refund { spent: SpendTime::ThisWindow, once }
             }
-            OperationKind::Settle => Operation::Settle(marker, cost(question.actual)),
+            OperationKind::Reserve => Operation::Reserve(reservation),
+            OperationKind::Settle => Operation::Settle(reservation, &costs),
             OperationKind::Acquire
             | OperationKind::Retake
             | OperationKind::Renew
@@ -447,7 +453,8 @@ fn plain_reply(charges: &Charges<'_>, reply: &Reply) -> PlainReply {
         }
     };
     let buckets = charges.iter().zip(reply.buckets.iter()).map(bucket).collect();
-    PlainReply { verdict, amount, at, buckets }
+    let settled = reply.settled.iter().map(|amount| amount.micro().into()).collect();
+    PlainReply { verdict, amount, at, buckets, settled }
 }
 
 fn built(limit: &PlainLimit) -> Limit {

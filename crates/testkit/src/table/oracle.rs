@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use spile_core::{PermitStep, Verdict};
+use spile_core::{PermitStep, SpendTime, Verdict};
 
 use super::axes::{OperationKind, ShapeKind};
 
@@ -15,8 +15,8 @@ pub const SECOND: i128 = 1_000_000;
 pub const TOKEN: i128 = 1_000_000;
 /// A bucket written further ahead of the clock is rebased; a permit that ends further beyond its hold time is shortened.
 const JITTER: i128 = SECOND;
-/// How long the id of a refund is remembered.
-const REFUND_TTL: i128 = 3_600 * SECOND;
+/// How long the id of a refund is remembered, and a reservation after its time to settle.
+const REMEMBERED: i128 = 3_600 * SECOND;
 /// When to ask for a permit again.
 const ASK_AGAIN: i128 = SECOND;
 
@@ -103,6 +103,8 @@ pub struct PlainReply {
     pub at: i128,
     /// The bucket of each charge.
     pub buckets: Vec<PlainStatus>,
+    /// The amount at which each charge was settled.
+    pub settled: Vec<i128>,
 }
 
 /// A bucket after a question.
@@ -121,7 +123,7 @@ impl PlainReply {
     pub fn is_near(&self, other: &Self) -> bool {
         let near = |one: i128, other: i128| (one - other).abs() <= 1;
         self.verdict == other.verdict
-            && self.at == other.at
+            && (self.at, &self.settled) == (other.at, &other.settled)
             && near(self.amount, other.amount)
             && self.buckets.len() == other.buckets.len()
             && self.buckets.iter().zip(&other.buckets).all(|(one, other)| {
@@ -153,12 +155,22 @@ type BucketName = (&'static str, &'static str, ShapeKind);
 /// A store that remembers everything and calculates exactly.
 #[derive(Debug, Default)]
 pub struct Oracle {
+    /// When it was made.
+    start: i128,
     now: i128,
     buckets: BTreeMap<BucketName, PlainBucket>,
     /// When each refund with an id was given.
     refunds: BTreeMap<&'static str, i128>,
-    /// When each open reservation was made.
-    reservations: BTreeMap<&'static str, i128>,
+    /// The reservation of each first key.
+    reservations: BTreeMap<&'static str, PlainReservation>,
+}
+
+/// A reservation that the store has not forgotten.
+#[derive(Clone, Debug)]
+struct PlainReservation {
+    made: i128,
+    /// The amount of each charge, once it was settled.
+    settled: Option<Vec<i128>>,
 }
 
 /// How long a reservation of the table can be settled.
@@ -167,7 +179,7 @@ pub const RESERVATION_TTL: i128 = 64 * SECOND;
 impl Oracle {
     /// An empty store at this moment.
     pub fn new(now: i128) -> Self {
-        Self { now, ..Self::default() }
+        Self { start: now, now, ..Self::default() }
     }
 
     /// Moves its clock, in either direction.
@@ -184,34 +196,36 @@ impl Oracle {
         }
         let key = charges[0].key;
         match question.operation {
-            OperationKind::Spend => self.spend(&charges, None, true),
+            OperationKind::Spend => self.spend(&charges, None),
             OperationKind::Peek => {
                 let covered = charges.iter().all(|charge| self.covers(charge));
                 self.reply(Verdict::done_if(covered), 0, &charges)
             }
             OperationKind::SpendUpTo => self.spend_up_to(&charges),
             OperationKind::Charge => self.charge(&charges),
-            OperationKind::Refund => self.refund(&charges),
+            OperationKind::Refund => self.refund(&charges, None),
+            OperationKind::RefundThisWindow => self.refund(&charges, Some(self.now)),
+            OperationKind::RefundSpentAt => self.refund(&charges, Some(self.start)),
             OperationKind::RefundOnce => {
-                let given = self.refunds.get(key).is_some_and(|at| self.now - at < REFUND_TTL);
+                let given = self.refunds.get(key).is_some_and(|at| self.now - at < REMEMBERED);
                 if given {
                     return self.reply(Verdict::Before, 0, &charges);
                 }
                 self.refunds.insert(key, self.now);
-                self.refund(&charges)
+                self.refund(&charges, Some(self.now))
             }
             OperationKind::Reserve => {
-                // An id is not used again while it is open.
-                let reply = self.spend(&charges, None, self.open_since(key).is_none());
+                if self.reservation(key).is_some() {
+                    return self.reply(Verdict::Denied, 0, &charges);
+                }
+                let reply = self.spend(&charges, None);
                 if reply.verdict == Verdict::Done {
-                    self.reservations.insert(key, self.now);
+                    self.reservations.insert(key, PlainReservation { made: self.now, settled: None });
                 }
                 reply
             }
             OperationKind::Settle => self.settle(&charges, key, question.actual),
-            OperationKind::Acquire | OperationKind::Retake => {
-                self.spend(&charges, Some(question.permit), true)
-            }
+            OperationKind::Acquire | OperationKind::Retake => self.spend(&charges, Some(question.permit)),
             OperationKind::Renew => self.renew(&charges, question.permit),
             OperationKind::Release => self.release(&charges, question.permit),
             OperationKind::Reset => {
@@ -223,13 +237,13 @@ impl Oracle {
         }
     }
 
-    fn spend(&mut self, charges: &[PlainCharge], permit: Option<u128>, may: bool) -> PlainReply {
+    fn spend(&mut self, charges: &[PlainCharge], permit: Option<u128>) -> PlainReply {
         if permit.is_some() {
             for charge in charges {
                 self.shorten(charge);
             }
         }
-        let done = may && charges.iter().all(|charge| self.covers(charge) || self.is_held(charge, permit));
+        let done = charges.iter().all(|charge| self.covers(charge) || self.is_held(charge, permit));
         for charge in charges {
             self.rebase(charge);
             match (charge.limit.shape, permit) {
@@ -280,39 +294,53 @@ impl Oracle {
         cost - (available - left)
     }
 
-    fn refund(&mut self, charges: &[PlainCharge]) -> PlainReply {
+    fn refund(&mut self, charges: &[PlainCharge], spent: Option<i128>) -> PlainReply {
         for charge in charges {
-            self.give_back(charge, charge.cost);
+            self.give_back(charge, charge.cost, spent);
         }
         self.reply(Verdict::Done, 0, charges)
     }
 
-    fn give_back(&mut self, charge: &PlainCharge, cost: i128) {
-        let is_known = self.buckets.contains_key(&name(charge));
-        if is_known && cost > 0 && charge.limit.shape.kind() != ShapeKind::Concurrency {
+    fn give_back(&mut self, charge: &PlainCharge, cost: i128, spent: Option<i128>) {
+        let is_of_this_window = match (self.buckets.get(&name(charge)), charge.limit.shape) {
+            (Some(PlainBucket::Quota { ends, .. }), PlainShape::Quota { window }) => {
+                let ends = rebased_quota(*ends, window, self.now);
+                spent.is_some_and(|spent| self.now < ends && window_end(spent, window) == ends)
+            }
+            (bucket, shape) => bucket.is_some() && shape.kind() == ShapeKind::Rate,
+        };
+        if is_of_this_window && cost > 0 {
             self.rebase(charge);
             self.leave(charge, (self.available(charge) + cost).min(charge.limit.capacity));
         }
     }
 
     fn settle(&mut self, charges: &[PlainCharge], key: &'static str, actual: i128) -> PlainReply {
-        let Some(made) = self.open_since(key) else { return self.reply(Verdict::Before, 0, charges) };
-        self.reservations.remove(key);
+        let Some(PlainReservation { made, settled }) = self.reservation(key) else {
+            return self.reply(Verdict::Unknown, 0, charges);
+        };
+        if let Some(settled) = settled {
+            return PlainReply { settled, ..self.reply(Verdict::Before, 0, charges) };
+        }
+        if self.now - made >= RESERVATION_TTL {
+            return self.reply(Verdict::Expired, 0, charges);
+        }
+        let settled = vec![actual; charges.len()];
+        self.reservations.insert(key, PlainReservation { made, settled: Some(settled.clone()) });
         let mut uncovered = 0;
         for charge in charges {
             if actual > charge.cost {
                 uncovered = uncovered.max(self.charge_late(charge, actual - charge.cost));
-            } else if !matches!(charge.limit.shape, PlainShape::Quota { window } if made < self.now - self.now % window)
-            {
-                self.give_back(charge, charge.cost - actual);
+            } else {
+                self.give_back(charge, charge.cost - actual, Some(made));
             }
         }
-        self.reply(Verdict::Done, uncovered, charges)
+        PlainReply { settled, ..self.reply(Verdict::Done, uncovered, charges) }
     }
 
-    /// When the open reservation of a key was made.
-    fn open_since(&self, key: &str) -> Option<i128> {
-        self.reservations.get(key).copied().filter(|made| self.now - made < RESERVATION_TTL)
+    /// The reservation of a key, until it is forgotten.
+    fn reservation(&self, key: &str) -> Option<PlainReservation> {
+        self.reservations.get(key).filter(|made| self.now - made.made < RESERVATION_TTL + REMEMBERED).cloned()
     }
 
     fn renew(&mut self, charges: &[PlainCharge], permit: u128) -> PlainReply {
@@ -335,7 +363,7 @@ impl Oracle {
             if takes_permit(charge) {
                 self.permits(charge).remove(&permit);
             } else if held {
-                self.give_back(charge, charge.cost);
+                self.give_back(charge, charge.cost, Some(self.now));
             }
         }
         self.step_reply(held, charges)
@@ -464,7 +492,13 @@ impl Oracle {
             retry_after: self.wait(charge, asked(charge)),
             reset_after: self.wait(charge, charge.limit.capacity),
         };
-        PlainReply { verdict, amount, at: self.now, buckets: charges.iter().map(status).collect() }
+        PlainReply {
+            verdict,
+            amount,
+            at: self.now,
+            buckets: charges.iter().map(status).collect(),
+            settled: Vec::new(),
+        }
     }
 }
 
@@ -513,7 +547,7 @@ pub const fn permit_step(operation: OperationKind) -> Option<PermitStep> {
         OperationKind::Acquire => Some(PermitStep::Acquire),
         OperationKind::Retake => Some(PermitStep::Retake),
         OperationKind::Renew => Some(PermitStep::Renew),
-        OperationKind::Release => Some(PermitStep::Release),
+        OperationKind::Release => Some(PermitStep::Release(SpendTime::ThisWindow)),
         _ => None,
     }
 }
