@@ -15,7 +15,7 @@ use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
-use crate::node::pipeline::{CompletedCall, Pipeline, Refusal};
+use crate::node::pipeline::{CompletedCall, Pipeline, RefusedCall};
 use crate::node::queue::Flight;
 use crate::node::write_failures;
 use crate::node::{Moves, Node};
@@ -368,11 +368,11 @@ impl Lane {
     fn handle_error_replies(
         &self,
         connection: &Connection,
-        refused: Vec<(ScriptCall, Refusal)>,
+        refused: Vec<(ScriptCall, RefusedCall)>,
     ) -> Result<Vec<ScriptCall>, ConnectionLost> {
         let mut unknown = Vec::new();
         let mut lost = Ok(());
-        for (call, Refusal { text, wrote }) in refused {
+        for (call, RefusedCall { text, wrote }) in refused {
             let reply = ErrorReply::parse(&text, connection.endpoint());
             // The error may be about other requests of the call.
             let may_be_about_one = match reply {

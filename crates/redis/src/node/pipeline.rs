@@ -20,7 +20,7 @@ pub(crate) struct Pipeline<'q> {
     flights: VecDeque<SentFlight<'q>>,
     /// Calls that Redis answered with an error. The errors are trusted only after all replies around them were the
     /// expected ones.
-    refused: Vec<(ScriptCall, Refusal)>,
+    refused: Vec<(ScriptCall, RefusedCall)>,
     /// When the last reply arrived.
     heard_at: Option<Instant>,
     /// The state of the reply to `ASKING`, which precedes the reply to its call.
@@ -38,7 +38,7 @@ pub(crate) struct CompletedCall<'q> {
 }
 
 /// The error that answered a call.
-pub(crate) struct Refusal {
+pub(crate) struct RefusedCall {
     pub(crate) text: String,
     /// Whether the script had written anything. `None` if the script did not report it.
     pub(crate) wrote: Option<bool>,
@@ -118,10 +118,12 @@ impl<'q> Pipeline<'q> {
                 return Ok(None);
             }
             // The call itself was answered too, but `ASKING` was not in effect for it.
-            (AskingReply::Refused(text), _) | (_, Value::Error(text)) => Err(Refusal { text, wrote: None }),
+            (AskingReply::Refused(text), _) | (_, Value::Error(text)) => {
+                Err(RefusedCall { text, wrote: None })
+            }
             (_, value) => match call.read(&value)? {
                 CallReply::Answered(answers) => Ok(answers),
-                CallReply::Refused { error: text, wrote } => Err(Refusal { text, wrote: Some(wrote) }),
+                CallReply::Refused { error: text, wrote } => Err(RefusedCall { text, wrote: Some(wrote) }),
             },
         };
         let Some((call, landed)) = self.pop_call() else { return Err(ConnectionError::Closed) };
@@ -135,7 +137,7 @@ impl<'q> Pipeline<'q> {
     }
 
     /// The calls that were answered with an error. Called when no flight is unanswered.
-    pub(crate) fn take_refused(&mut self) -> Vec<(ScriptCall, Refusal)> {
+    pub(crate) fn take_refused(&mut self) -> Vec<(ScriptCall, RefusedCall)> {
         std::mem::take(&mut self.refused)
     }
 

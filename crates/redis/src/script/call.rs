@@ -1,13 +1,16 @@
 //! One call of the script: the requests that share it, their encoding, and the decoding of the reply.
 
 use smallvec::SmallVec;
-use spile_core::{Amount, Bucket, Micros, OneOrMany, Rate, Reply, Shape, StoreError, Verdict};
+use spile_core::{Amount, Bucket, Micros, OneOrMany, Rate, Reply, Shape, SpendTime, StoreError, Verdict};
 use spile_resp::{Value, write};
 
 use crate::script::call_keys::CallKeys;
 use crate::script::error_reply::Rejection;
+use crate::script::key::BucketKey;
 use crate::script::msgpack;
-use crate::script::request::{BatchGroup, PendingRequest, Request, WINDOW_BOUNDS, WireLimit};
+use crate::script::request::{
+    BatchGroup, PendingRequest, Request, RequestDetails, ScriptOp, WINDOW_BOUNDS, WireLimit,
+};
 use crate::script::{EVERYTHING, RATES, Script};
 
 /// The last microsecond that a double represents exactly.
@@ -22,9 +25,13 @@ const LIMIT_NUMBERS: usize = 5;
 /// The most micro-tokens that the script reports, of a debt or a usage.
 const MOST_MICRO: i64 = 6_000_000_000_000_000;
 
-/// The script's verdicts after those of [`Verdict`].
-const OUTSIDE_WINDOWS: i64 = 3;
-const NEWER_FORMAT: i64 = 4;
+/// The script's verdicts after those of [`VERDICTS`].
+const OUTSIDE_WINDOWS: i64 = 5;
+const NEWER_FORMAT: i64 = 6;
+
+/// The verdicts by their numbers.
+const VERDICTS: [Verdict; 5] =
+    [Verdict::Denied, Verdict::Done, Verdict::Before, Verdict::Expired, Verdict::Unknown];
 
 /// How the call refers to the script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -91,7 +98,7 @@ impl ScriptCall {
 
     /// The key of the first charge.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
-        self.requests().find_map(|request| request.charges.first()).map(|charge| charge.key.hash())
+        self.requests().find_map(|request| request.keys().next()).map(BucketKey::hash)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -146,8 +153,11 @@ impl ScriptCall {
     fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
         let counts_shapes = !self.requests().all(Request::is_about_rates);
         let mut keys = CallKeys::default();
-        let places: SmallVec<[_; 64]> =
-            self.requests().flat_map(Request::by_shape).map(|(_, charge)| keys.add(charge)).collect();
+        let mut places: SmallVec<[_; 64]> = SmallVec::new();
+        for request in self.requests() {
+            places.extend(request.by_shape().map(|(_, charge)| keys.add(charge)));
+            places.extend(request.details.markers.iter().map(|(key, _)| keys.add_marker(key)));
+        }
         keys.number();
         let mut lists = Vec::with_capacity(32);
         let first_limit = 1 + HEADER + keys.write_lists(&mut lists);
@@ -164,12 +174,12 @@ impl ScriptCall {
                 let limit = first_limit + LIMIT_NUMBERS * position(&mut limits, charge.limit);
                 msgpack::push_int(&mut decisions, keys.index(*place));
                 msgpack::push_int(&mut decisions, limit as u64);
-                msgpack::push_int(&mut decisions, charge.cost_micro.unsigned_abs());
+                msgpack::push_signed(&mut decisions, charge.cost_micro);
             }
             entries += 1 + counts.len() + 3 * request.charges.len();
-            if let Some(permit) = &request.permit {
-                msgpack::push_text(&mut decisions, &[permit.as_str().as_bytes()]);
-                entries += 1;
+            if counts_shapes {
+                entries += request
+                    .write_details(&mut decisions, || places.next().map_or(0, |place| keys.index(*place)));
             }
         }
         let first_decision = first_limit + LIMIT_NUMBERS * limits.len();
@@ -202,11 +212,9 @@ impl ScriptCall {
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
             let verdict = match next(0, NEWER_FORMAT)? {
-                0 => Ok(Verdict::Denied),
-                1 => Ok(Verdict::Done),
-                2 => Ok(Verdict::Before),
                 OUTSIDE_WINDOWS => Err(Rejection::OutsideWindows { now: at }),
-                _ => Err(Rejection::Failed(StoreError::BadTypes(NEWER.into()))),
+                NEWER_FORMAT => Err(Rejection::Failed(StoreError::BadTypes(NEWER.into()))),
+                known => Ok(VERDICTS[known as usize]),
             };
             let mut amount = Amount::ZERO;
             if verdict.is_ok() && request.operation.has_amount() {
@@ -218,9 +226,45 @@ impl ScriptCall {
                 let amount = Amount::from_micro(next(-MOST_MICRO, MOST_MICRO)?);
                 buckets[position] = Bucket::new(amount, Micros::new(next(0, LAST_US)?.unsigned_abs()));
             }
-            replies.push(verdict.map(|verdict| Reply { verdict, amount, at, buckets }));
+            let mut settled = Box::default();
+            if request.operation == ScriptOp::Settle && matches!(verdict, Ok(Verdict::Done | Verdict::Before))
+            {
+                let amounts = request.details.markers.iter().skip(1);
+                settled =
+                    amounts.map(|_| next(0, MOST_MICRO).map(Amount::from_micro)).collect::<Option<_>>()?;
+            }
+            replies.push(verdict.map(|verdict| Reply { verdict, amount, at, buckets, settled }));
         }
         numbers.next().is_none().then_some(CallAnswers { replies, repairs, expired_permits })
+    }
+}
+
+impl Request {
+    /// Appends what only some operations have. `next_marker` returns the bucket of each marker in turn. Returns the number of entries.
+    fn write_details(&self, out: &mut Vec<u8>, mut next_marker: impl FnMut() -> u64) -> usize {
+        let RequestDetails { permit, spent, markers } = &self.details;
+        let mut entries = 0;
+        if let Some(permit) = permit {
+            msgpack::push_text(out, &[permit.as_str().as_bytes()]);
+            entries += 1;
+        }
+        if self.operation.has_spend_time() {
+            match spent {
+                SpendTime::Unknown => msgpack::push_bool(out, false),
+                SpendTime::ThisWindow => msgpack::push_bool(out, true),
+                SpendTime::At(moment) => msgpack::push_int(out, moment.get()),
+            }
+            entries += 1;
+        }
+        if self.operation.has_markers() {
+            msgpack::push_int(out, markers.len() as u64);
+            for (_, amount) in markers {
+                msgpack::push_int(out, next_marker());
+                msgpack::push_signed(out, *amount);
+            }
+            entries += 1 + 2 * markers.len();
+        }
+        entries
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 use spile_core::Shape;
 
+use crate::script::key::BucketKey;
 use crate::script::msgpack;
 use crate::script::request::WireCharge;
 
@@ -35,38 +36,47 @@ struct HashBucket<'a> {
 
 /// Where the script finds the state of a charge.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum StatePlace {
     Hash { hash: usize, bucket: usize },
     Set(usize),
 }
 
 impl<'a> CallKeys<'a> {
     /// Adds the bucket of a charge, unless it is there.
-    pub(crate) fn add(&mut self, charge: &'a WireCharge) -> Place {
-        let key = charge.key.hash();
-        let fields = match charge.limit.limit.shape() {
-            Shape::Rate(_) => ["t", "ts"],
-            Shape::Quota(_) => ["u", "ue"],
+    pub(crate) fn add(&mut self, charge: &'a WireCharge) -> StatePlace {
+        match charge.limit.limit.shape() {
+            Shape::Rate(_) => self.add_bucket(&charge.key, ["t", "ts"]),
+            Shape::Quota(_) => self.add_marker(&charge.key),
             Shape::Concurrency(_) => {
+                let key = charge.key.hash();
                 let known = self.sets.iter().position(|known| *known == key);
-                return Place::Set(known.unwrap_or_else(|| {
+                StatePlace::Set(known.unwrap_or_else(|| {
                     self.sets.push(key);
                     self.sets.len() - 1
-                }));
+                }))
             }
-        };
+        }
+    }
+
+    /// Adds a marker, which has the form of a quota's bucket, unless it is there.
+    pub(crate) fn add_marker(&mut self, key: &'a BucketKey) -> StatePlace {
+        self.add_bucket(key, ["u", "ue"])
+    }
+
+    fn add_bucket(&mut self, bucket: &'a BucketKey, fields: [&'static str; 2]) -> StatePlace {
+        let key = bucket.hash();
         let hash = *self.seen.entry(key).or_insert(self.hashes.len());
         if hash == self.hashes.len() {
             self.hashes.push(CallHash { key, buckets: SmallVec::new(), list: 0, first: 0 });
         }
         let buckets = &mut self.hashes[hash].buckets;
-        let wanted = HashBucket { name: charge.key.name(), fields };
+        let wanted = HashBucket { name: bucket.name(), fields };
         // A hash has few buckets, so a linear search is faster than hashing.
         let bucket = buckets.iter().position(|known| *known == wanted).unwrap_or(buckets.len());
         if bucket == buckets.len() {
             buckets.push(wanted);
         }
-        Place::Hash { hash, bucket }
+        StatePlace::Hash { hash, bucket }
     }
 
     /// Numbers the buckets in the order of the keys. Nothing may be added afterwards.
@@ -89,10 +99,10 @@ impl<'a> CallKeys<'a> {
     }
 
     /// The number of the bucket, or of the set of permits. Each counts from one.
-    pub(crate) fn index(&self, place: Place) -> u64 {
+    pub(crate) fn index(&self, place: StatePlace) -> u64 {
         let index = match place {
-            Place::Hash { hash, bucket } => self.hashes[hash].first + bucket,
-            Place::Set(set) => set + 1,
+            StatePlace::Hash { hash, bucket } => self.hashes[hash].first + bucket,
+            StatePlace::Set(set) => set + 1,
         };
         index as u64
     }

@@ -92,6 +92,20 @@ impl BucketKey {
         Self { hash_bytes: hash.len(), bytes: hash }
     }
 
+    /// The bucket of this name beside this one: `spile:{user%3A123}:` and the name, whose part behind a slash is the name in the hash.
+    pub(crate) fn beside(&self, name: &[u8]) -> Self {
+        let mut bytes = self.bytes[..self.bytes.len() - self.suffix().len()].to_vec();
+        let hash_bytes = bytes.len() + name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
+        bytes.extend_from_slice(name);
+        Self { bytes, hash_bytes }
+    }
+
+    /// The part behind the hash tag. No tag has a closing brace.
+    pub(crate) fn suffix(&self) -> &[u8] {
+        let tag_end = self.bytes.iter().position(|&byte| byte == b'}');
+        tag_end.and_then(|end| self.bytes.get(end + 2..)).unwrap_or_default()
+    }
+
     /// The key of the hash.
     pub(crate) fn hash(&self) -> &[u8] {
         &self.bytes[..self.hash_bytes]

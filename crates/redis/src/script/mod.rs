@@ -22,7 +22,8 @@ pub(crate) static RATES: LazyLock<Script> =
 /// Decides every question, as [`RATES`] does where both can.
 pub(crate) static EVERYTHING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(assemble!(
-        "head" "read" "everything" "rate" "quota" "places" "decide" "permit" "marker" "answer" "hold" "end" "write"
+        "head" "read" "everything" "rate" "quota" "places" "decide" "permit" "marker" "answer" "hold" "settled" "end"
+        "write"
     ))
 });
 

@@ -25,6 +25,21 @@ pub(crate) fn push_int(out: &mut Vec<u8>, number: u64) {
     }
 }
 
+/// Appends a whole number that may be below zero.
+pub(crate) fn push_signed(out: &mut Vec<u8>, number: i64) {
+    if number >= 0 {
+        push_int(out, number.unsigned_abs());
+    } else {
+        out.push(0xd3);
+        out.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// Appends true or false.
+pub(crate) fn push_bool(out: &mut Vec<u8>, value: bool) {
+    out.push(if value { 0xc3 } else { 0xc2 });
+}
+
 /// Appends the exact bits of a double, so that the script calculates with the same number.
 pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
     out.push(0xcb);
@@ -95,11 +110,16 @@ mod tests {
         for number in [0, 127, 128, 65_535, 65_536, 4_294_967_295, 4_294_967_296] {
             push_int(&mut out, number);
         }
+        push_signed(&mut out, 7);
+        push_signed(&mut out, -2);
+        push_bool(&mut out, true);
+        push_bool(&mut out, false);
         push_double(&mut out, 1.5);
         push_text(&mut out, &[b"d", b"ay"]);
         let expected: &[&[u8]] = &[
             &[0, 127, 0xcd, 0, 128, 0xcd, 255, 255, 0xce, 0, 1, 0, 0, 0xce, 255, 255, 255, 255],
-            &[0xcf, 0, 0, 0, 1, 0, 0, 0, 0, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0],
+            &[0xcf, 0, 0, 0, 1, 0, 0, 0, 0, 7, 0xd3, 255, 255, 255, 255, 255, 255, 255, 254, 0xc3, 0xc2],
+            &[0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0],
             b"\xd9\x03day",
         ];
         assert_eq!(out, expected.concat());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use spile_core::{Charge, Limit, Micros, PermitId, PermitStep, Reply, Shape};
+use spile_core::{Amount, Charge, Limit, Micros, Operation, PermitId, PermitStep, Reply, Shape, SpendTime};
 use tokio::sync::oneshot;
 
 use crate::script::error_reply::Rejection;
@@ -21,14 +21,15 @@ pub(crate) enum ScriptOp {
     Charge = 4,
     Refund = 5,
     Reset = 6,
-    /// The first charge is the marker.
+    /// The last three before the steps of permits have markers.
     RefundOnce = 7,
-    /// The first charge is the marker of a reservation, the second the count of open ones.
-    Settle = 8,
-    Acquire = 9,
-    Retake = 10,
-    Renew = 11,
-    Release = 12,
+    Reserve = 8,
+    /// Charges and refunds differences.
+    Settle = 9,
+    Acquire = 10,
+    Retake = 11,
+    Renew = 12,
+    Release = 13,
 }
 
 impl ScriptOp {
@@ -42,19 +43,38 @@ impl ScriptOp {
         matches!(self, Self::Acquire | Self::Retake | Self::Renew | Self::Release)
     }
 
+    /// True if it reads and writes markers.
+    pub(crate) const fn has_markers(self) -> bool {
+        matches!(self, Self::RefundOnce | Self::Reserve | Self::Settle)
+    }
+
+    /// True if it may refund an amount that was spent at some time.
+    pub(crate) const fn has_spend_time(self) -> bool {
+        matches!(self, Self::Refund | Self::RefundOnce | Self::Release)
+    }
+
     /// True if it needs commands that the others do without. A user may lack the right to one of them.
     pub(crate) const fn needs_other_commands(self) -> bool {
         matches!(self, Self::Reset) || self.is_about_permit()
     }
 }
 
-impl From<PermitStep> for ScriptOp {
-    fn from(step: PermitStep) -> Self {
-        match step {
-            PermitStep::Acquire => Self::Acquire,
-            PermitStep::Retake => Self::Retake,
-            PermitStep::Renew => Self::Renew,
-            PermitStep::Release => Self::Release,
+impl From<&Operation<'_>> for ScriptOp {
+    fn from(operation: &Operation<'_>) -> Self {
+        match operation {
+            Operation::Spend => Self::Spend,
+            Operation::Peek => Self::Peek,
+            Operation::SpendUpTo => Self::SpendUpTo,
+            Operation::Charge => Self::Charge,
+            Operation::Refund { once: None, .. } => Self::Refund,
+            Operation::Refund { once: Some(_), .. } => Self::RefundOnce,
+            Operation::Reserve(_) => Self::Reserve,
+            Operation::Settle(..) => Self::Settle,
+            Operation::Permit(_, PermitStep::Acquire) => Self::Acquire,
+            Operation::Permit(_, PermitStep::Retake) => Self::Retake,
+            Operation::Permit(_, PermitStep::Renew) => Self::Renew,
+            Operation::Permit(_, PermitStep::Release(_)) => Self::Release,
+            Operation::Reset => Self::Reset,
         }
     }
 }
@@ -64,9 +84,47 @@ impl From<PermitStep> for ScriptOp {
 pub(crate) struct Request {
     pub(crate) operation: ScriptOp,
     pub(crate) charges: SmallVec<[WireCharge; 1]>,
-    /// The permit that the last four operations are about.
-    pub(crate) permit: Option<PermitId>,
+    pub(crate) details: RequestDetails,
     state: AtomicU8,
+}
+
+/// The parts of a request that few operations have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestDetails {
+    /// The permit that it is about.
+    pub(crate) permit: Option<PermitId>,
+    /// When the amounts that it refunds were spent.
+    pub(crate) spent: SpendTime,
+    /// The markers, and the amount that each gets.
+    pub(crate) markers: Vec<(BucketKey, i64)>,
+}
+
+impl RequestDetails {
+    pub(crate) fn new(operation: &Operation<'_>, charges: &[WireCharge]) -> Self {
+        let amounts = match operation {
+            Operation::Refund { once: Some(_), .. } => vec![Amount::MICRO_PER_TOKEN],
+            Operation::Reserve(id) => vec![id.ttl().as_micros() as i64],
+            Operation::Settle(_, costs) => {
+                std::iter::once(0).chain(costs.iter().map(|cost| cost.amount().micro())).collect()
+            }
+            _ => Vec::new(),
+        };
+        let marker = |(name, amount): (String, _)| (charges[0].key.beside(name.as_bytes()), amount);
+        let markers = operation.markers().into_iter().zip(amounts).map(marker).collect();
+        let (permit, spent) = match *operation {
+            Operation::Permit(id, PermitStep::Release(spent)) => (Some(id.clone()), spent),
+            Operation::Permit(id, _) => (Some(id.clone()), SpendTime::Unknown),
+            Operation::Refund { spent, .. } => (None, spent),
+            _ => (None, SpendTime::Unknown),
+        };
+        Self { permit, spent, markers }
+    }
+
+    /// The same for a part of the chain, whose markers belong to its first key.
+    pub(crate) fn beside(&self, charge: &WireCharge) -> Self {
+        let moved = |(key, amount): &(BucketKey, i64)| (charge.key.beside(key.suffix()), *amount);
+        Self { markers: self.markers.iter().map(moved).collect(), ..self.clone() }
+    }
 }
 
 /// The state of a request: not sent, sent by a lane, or cancelled by its caller before that. Lane and caller race for
@@ -77,12 +135,11 @@ const CANCELLED: u8 = 2;
 
 impl Request {
     pub(crate) fn new(operation: ScriptOp, charges: SmallVec<[WireCharge; 1]>) -> Self {
-        Self { operation, charges, permit: None, state: AtomicU8::new(UNSENT) }
+        Self { operation, charges, details: RequestDetails::default(), state: AtomicU8::new(UNSENT) }
     }
 
-    /// The same request, about this permit.
-    pub(crate) fn about(self, permit: Option<PermitId>) -> Self {
-        Self { permit, ..self }
+    pub(crate) fn with(self, details: RequestDetails) -> Self {
+        Self { details, ..self }
     }
 
     /// True if a limit is a quota, whose windows around its time the script needs.
@@ -96,7 +153,7 @@ impl Request {
         for charge in &mut charges {
             charge.limit.set_time(now);
         }
-        Self::new(self.operation, charges).about(self.permit.clone())
+        Self::new(self.operation, charges).with(self.details.clone())
     }
 
     /// True if it only asks about rates, so that the shorter script can decide it.
@@ -122,12 +179,19 @@ impl Request {
 
     /// The cluster slot of all its keys.
     pub(crate) fn slot(&self) -> u16 {
-        self.charges.first().map_or(0, |charge| slot_of(charge.key.hash()))
+        self.keys().next().map_or(0, |key| slot_of(key.hash()))
+    }
+
+    /// The keys of its charges and markers.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &BucketKey> {
+        self.charges.iter().map(|charge| &charge.key).chain(self.details.markers.iter().map(|(key, _)| key))
     }
 
     /// Whether it has more than one key. While a slot moves, its keys may be on two nodes.
     pub(crate) fn has_several_keys(&self) -> bool {
-        self.charges.iter().any(|charge| charge.key.hash() != self.charges[0].key.hash())
+        let mut keys = self.keys();
+        let first = keys.next();
+        keys.any(|key| Some(key.hash()) != first.map(BucketKey::hash))
     }
 
     /// Marks it as not sent, because Redis said that it did not run it.
@@ -155,6 +219,7 @@ impl Request {
 pub(crate) struct WireCharge {
     pub(crate) key: BucketKey,
     pub(crate) limit: WireLimit,
+    /// Settling has differences, which may be below zero.
     pub(crate) cost_micro: i64,
 }
 
@@ -175,15 +240,6 @@ impl WireCharge {
             if charge.needs_permit() { prefix.permits_key(key, name) } else { prefix.bucket_key(key, name) };
         let limit = WireLimit::from(charge.limit().limit());
         Self { key, limit, cost_micro: charge.cost().amount().micro() }
-    }
-
-    /// What a reserved charge costs more if it cost `actual` in the end; below zero if less. To a later window of a quota nothing
-    /// is given back.
-    pub(crate) fn settled_micro(&self, actual: i64, reserved_at: Micros, now: Micros) -> i64 {
-        let windows = self.limit.limit.windows();
-        let is_of_this_window = windows.is_none_or(|windows| reserved_at >= windows.window_at(now).start);
-        let more = actual - self.cost_micro;
-        if is_of_this_window { more } else { more.max(0) }
     }
 
     /// A charge of a bucket with a hash of its own.

@@ -3,7 +3,6 @@
 pub(crate) mod builder;
 pub(crate) mod examiner;
 mod inspection;
-mod refund_once;
 mod split_chain;
 pub(crate) mod stats;
 pub(crate) mod time_source;
@@ -13,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use spile_core::{
-    Answer, Charges, Cost, HeldPermit, Inspect, Kept, Micros, Operation, PermitId, RefundId, Reply,
-    ReservationMarker, Store, StoreError, SystemClock,
+    Answer, Charges, HeldPermit, Inspect, Kept, Micros, Operation, Reply, Store, StoreError, SystemClock,
 };
 use spile_runtime::{Elapsed, Runtime};
 use tokio::sync::oneshot;
@@ -24,7 +23,7 @@ use crate::connection::login::{CredentialsError, Logins};
 use crate::node::Node;
 use crate::script::error_reply::{may_have_run, not_run};
 use crate::script::key::KeyPrefix;
-use crate::script::request::{PendingRequest, Request, ScriptOp, WireCharge};
+use crate::script::request::{PendingRequest, Request, RequestDetails, ScriptOp, WireCharge};
 use crate::session::{Session, SessionFactory};
 use crate::store::builder::RedisStoreBuilder;
 use crate::store::split_chain::SplitChain;
@@ -115,21 +114,18 @@ impl RedisStore {
     }
 
     /// Runs one operation. A chain whose keys are in several cluster slots is split by [`SplitChain`].
-    pub(crate) async fn step(&self, operation: ScriptOp, charges: &Charges<'_>) -> Result<Reply, StoreError> {
-        self.step_about(operation, charges, None).await
-    }
-
-    /// Runs one operation, about a permit if it has one.
-    async fn step_about(
-        &self,
-        operation: ScriptOp,
-        charges: &Charges<'_>,
-        permit: Option<&PermitId>,
-    ) -> Result<Reply, StoreError> {
+    async fn run(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Result<Reply, StoreError> {
         let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
         let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge));
-        let mut request = Request::new(operation, wire.collect()).about(permit.cloned());
+        let mut wire: SmallVec<[WireCharge; 1]> = wire.collect();
+        if let Operation::Settle(_, costs) = operation {
+            for (charge, cost) in wire.iter_mut().zip(costs) {
+                charge.cost_micro = cost.amount().micro() - charge.cost_micro;
+            }
+        }
+        let details = RequestDetails::new(&operation, &wire);
+        let mut request = Request::new(ScriptOp::from(&operation), wire).with(details);
         if request.has_quotas() {
             request = request.at_time(self.inner.believed_time());
         }
@@ -138,43 +134,6 @@ impl RedisStore {
             return Box::pin(SplitChain::new(self.inner.clone(), request, deadline).run()).await;
         }
         Ok(self.inner.ask(&Arc::new(request), deadline).await?)
-    }
-}
-
-impl RedisStore {
-    async fn run(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Result<Reply, StoreError> {
-        let (script, permit) = match operation {
-            Operation::Spend => (ScriptOp::Spend, None),
-            Operation::Peek => (ScriptOp::Peek, None),
-            Operation::SpendUpTo => (ScriptOp::SpendUpTo, None),
-            Operation::Charge => (ScriptOp::Charge, None),
-            Operation::Refund(None) => (ScriptOp::Refund, None),
-            // Rare and large: boxed, so that the future of every other call is small.
-            Operation::Refund(Some(id)) => return Box::pin(self.refund_once(charges, id)).await,
-            Operation::Settle(marker, actual) => return Box::pin(self.settle(charges, marker, actual)).await,
-            Operation::Permit(id, step) => (ScriptOp::from(step), Some(id)),
-            Operation::Reset => (ScriptOp::Reset, None),
-        };
-        self.step_about(script, charges, permit).await
-    }
-
-    async fn refund_once(&self, charges: &Charges<'_>, id: RefundId<'_>) -> Result<Reply, StoreError> {
-        if self.inner.router.is_cluster() {
-            return self.refund_each_key_once(charges, id).await;
-        }
-        self.refund_marked(&id.mark(charges)).await
-    }
-
-    async fn settle(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<Reply, StoreError> {
-        let mut reply = self.step(ScriptOp::Settle, &marker.settle(charges, actual)).await?;
-        let own = reply.buckets.len() - charges.len();
-        reply.buckets = reply.buckets.into_iter().skip(own).collect();
-        Ok(reply)
     }
 }
 

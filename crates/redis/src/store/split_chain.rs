@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use spile_core::{Amount, Bucket, Micros, OneOrMany, PermitId, Reply, StoreError, Verdict};
+use spile_core::{Amount, Bucket, Micros, OneOrMany, Reply, SpendTime, StoreError, Verdict};
 use tokio::sync::oneshot;
 
 use crate::script::error_reply::may_have_run;
-use crate::script::request::{Request, ScriptOp, WireCharge};
+use crate::script::request::{Request, RequestDetails, ScriptOp, WireCharge};
 use crate::store::StoreInner;
 use crate::topology::RequestError;
 use crate::topology::slot::slot_of;
@@ -38,56 +38,72 @@ struct ChainPart {
     /// Their positions in the chain.
     positions: Vec<usize>,
     charges: SmallVec<[WireCharge; 1]>,
-    /// The permit that the operation is about.
-    permit: Option<PermitId>,
+    details: RequestDetails,
 }
 
 impl ChainPart {
+    /// A request with the parts of the details that this operation has.
     fn request(&self, operation: ScriptOp) -> Arc<Request> {
-        let permit = self.permit.clone().filter(|_| operation.is_about_permit());
-        Arc::new(Request::new(operation, self.charges.clone()).about(permit))
+        self.request_with(operation, self.details.spent, |charge| charge.cost_micro)
+    }
+
+    /// A request for the same charges at these costs, which refunds them as spent then.
+    fn request_with(
+        &self,
+        operation: ScriptOp,
+        spent: SpendTime,
+        cost_micro: impl Fn(&WireCharge) -> i64,
+    ) -> Arc<Request> {
+        let charge = |charge: &WireCharge| WireCharge { cost_micro: cost_micro(charge), ..charge.clone() };
+        let RequestDetails { permit, markers, .. } = self.details.clone();
+        let permit = permit.filter(|_| operation.is_about_permit());
+        let markers = if operation.has_markers() { markers } else { Vec::new() };
+        let details = RequestDetails { permit, spent, markers };
+        Arc::new(Request::new(operation, self.charges.iter().map(charge).collect()).with(details))
+    }
+
+    /// Cancels what was reserved of this part: every charge is settled at zero.
+    fn cancelled(&self) -> Arc<Request> {
+        let mut part =
+            Self { charges: self.charges.clone(), details: self.details.clone(), positions: Vec::new() };
+        let marker = self.details.markers.first().map(|(key, _)| (key.clone(), 0));
+        part.details.markers = marker.into_iter().collect();
+        part.request_with(ScriptOp::Settle, SpendTime::Unknown, |charge| -charge.cost_micro)
+    }
+
+    /// The same operation for a part without markers: those are in another part.
+    fn unmarked(&self, operation: ScriptOp) -> ScriptOp {
+        match operation {
+            ScriptOp::Reserve if self.details.markers.is_empty() => ScriptOp::Spend,
+            ScriptOp::RefundOnce if self.details.markers.is_empty() => ScriptOp::Refund,
+            operation => operation,
+        }
     }
 
     fn takes_permit(&self) -> bool {
         self.charges.iter().any(|charge| charge.limit.limit.is_concurrency())
     }
 
-    /// A request for the same charges at this cost each.
-    fn request_at(&self, operation: ScriptOp, cost_micro: i64) -> Arc<Request> {
-        let request_at = |charge: &WireCharge| WireCharge { cost_micro, ..charge.clone() };
-        Arc::new(Request::new(operation, self.charges.iter().map(request_at).collect()))
-    }
-
-    /// Splits the part by key, in the order of the chain.
+    /// Splits the part by key, in the order of the chain. The markers become a part without charges.
     fn by_key(self) -> Vec<Self> {
-        let empty = || Self { permit: self.permit.clone(), ..Self::default() };
+        let details = RequestDetails { markers: Vec::new(), ..self.details.clone() };
+        let empty = || Self { details: details.clone(), ..Self::default() };
         let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
         for (position, charge) in self.positions.into_iter().zip(self.charges) {
             by_key.entry(charge.key.hash().to_vec()).or_insert_with(empty).push(position, charge);
         }
         let mut parts: Vec<Self> = by_key.into_values().collect();
         // A release asks parts with permits first.
-        parts.sort_by_key(|part| (part.permit.is_some() && !part.takes_permit(), part.positions[0]));
+        parts.sort_by_key(|part| (part.details.permit.is_some() && !part.takes_permit(), part.positions[0]));
+        if !self.details.markers.is_empty() {
+            parts.insert(0, Self { details: self.details, ..Self::default() });
+        }
         parts
     }
 
     fn push(&mut self, position: usize, charge: WireCharge) {
         self.positions.push(position);
         self.charges.push(charge);
-    }
-
-    /// The same charges at other costs, none below zero, by their positions in the chain.
-    fn priced(&self, cost_micro: impl Fn(usize, &WireCharge) -> i64) -> Self {
-        let charge = |(&position, charge): (&usize, &WireCharge)| WireCharge {
-            cost_micro: cost_micro(position, charge).max(0),
-            ..charge.clone()
-        };
-        let charges = self.positions.iter().zip(&self.charges).map(charge).collect();
-        Self { positions: self.positions.clone(), charges, permit: None }
-    }
-
-    fn has_cost(&self) -> bool {
-        self.charges.iter().any(|charge| charge.cost_micro > 0)
     }
 
     /// The reply for a part that could not be read: its buckets are shown as full.
@@ -108,14 +124,19 @@ impl ChainPart {
 
 impl SplitChain {
     pub(crate) fn new(inner: Arc<StoreInner>, request: Request, deadline: Instant) -> Self {
-        let Request { operation, charges, permit, .. } = request;
-        let empty = || ChainPart { permit: permit.clone(), ..ChainPart::default() };
+        let Request { operation, charges, details, .. } = request;
         let count = charges.len();
         let mut by_slot: BTreeMap<u16, ChainPart> = BTreeMap::new();
         for (position, charge) in charges.into_iter().enumerate() {
-            by_slot.entry(slot_of(charge.key.hash())).or_insert_with(empty).push(position, charge);
+            let part = by_slot
+                .entry(slot_of(charge.key.hash()))
+                .or_insert_with(|| ChainPart { details: details.beside(&charge), ..ChainPart::default() });
+            part.push(position, charge);
         }
-        Self { inner, operation, parts: by_slot.into_values().collect(), charges: count, deadline }
+        let mut parts: Vec<_> = by_slot.into_values().collect();
+        // The marker of the first key decides about the others.
+        parts.sort_by_key(|part| part.positions[0]);
+        Self { inner, operation, parts, charges: count, deadline }
     }
 
     pub(crate) async fn run(mut self) -> Result<Reply, StoreError> {
@@ -126,8 +147,7 @@ impl SplitChain {
             }
         }
         match self.operation {
-            ScriptOp::Spend => self.spend(ScriptOp::Spend, ScriptOp::Refund).await,
-            ScriptOp::Acquire => self.spend(ScriptOp::Acquire, ScriptOp::Release).await,
+            ScriptOp::Spend | ScriptOp::Acquire | ScriptOp::Reserve => self.spend().await,
             ScriptOp::Release => self.release().await,
             ScriptOp::SpendUpTo => self.spend_up_to().await,
             ScriptOp::RefundOnce => self.refund_once().await,
@@ -174,22 +194,30 @@ impl SplitChain {
         Ok(self.merged(&replies, released, Amount::ZERO))
     }
 
-    async fn spend(&mut self, operation: ScriptOp, undone_by: ScriptOp) -> Result<Reply, StoreError> {
+    async fn spend(&mut self) -> Result<Reply, StoreError> {
+        let operation = self.operation;
         let mut pending = PendingRefunds::new(self);
         let mut replies = Vec::with_capacity(self.parts.len());
         while replies.len() < self.parts.len() {
             let at = replies.len();
-            let reply =
-                pending.discard_if_may_have_run(self.ask(at, |part| part.request(operation)).await)?;
-            let allowed = reply.verdict == Verdict::Done;
+            let asked = self.ask(at, |part| part.request(part.unmarked(operation))).await;
+            let reply = pending.discard_if_may_have_run(asked)?;
+            let (allowed, spent) = (reply.verdict == Verdict::Done, SpendTime::At(reply.at));
             replies.push(reply);
             if !allowed {
                 return self.denied(pending, replies).await;
             }
             let part = &self.parts[at];
             // A release refunds nothing without a permit.
-            let undone_by = if part.takes_permit() { undone_by } else { ScriptOp::Refund };
-            pending.refunds.push(part.request(undone_by));
+            let undone_by = if part.takes_permit() && operation == ScriptOp::Acquire {
+                ScriptOp::Release
+            } else {
+                ScriptOp::Refund
+            };
+            pending.refunds.push(match part.unmarked(operation) {
+                ScriptOp::Reserve => part.cancelled(),
+                _ => part.request_with(undone_by, spent, |charge| charge.cost_micro),
+            });
         }
         pending.discard();
         Ok(self.merged(&replies, Verdict::Done, Amount::ZERO))
@@ -228,16 +256,17 @@ impl SplitChain {
         while granted.len() < self.parts.len() {
             let at = granted.len();
             let reply = pending.discard_if_may_have_run(
-                self.ask(at, |part| part.request_at(ScriptOp::SpendUpTo, tokens)).await,
+                self.ask(at, |part| part.request_with(ScriptOp::SpendUpTo, SpendTime::Unknown, |_| tokens))
+                    .await,
             )?;
             tokens = tokens.min(reply.amount.micro());
             granted.push(reply.amount.micro());
             // If a slot began to move, its part was split by key.
             replies.truncate(at);
             replies.push(reply);
-            pending.refunds = self.excess(&granted, 0);
+            pending.refunds = self.excess(&granted, &replies, 0);
         }
-        pending.refunds = self.excess(&granted, tokens);
+        pending.refunds = self.excess(&granted, &replies, tokens);
         let over: Vec<usize> = (0..granted.len()).filter(|&index| granted[index] > tokens).collect();
         for (index, refunded) in over.into_iter().zip(pending.refund_now().await) {
             if let Some(refunded) = refunded {
@@ -247,58 +276,90 @@ impl SplitChain {
         Ok(self.merged(&replies, Verdict::done_if(tokens > 0), Amount::from_micro(tokens)))
     }
 
-    /// A refund with an id has the charges of one key, and so of one slot. While that slot moves, the marker is spent
-    /// before the refund: a failure in between loses the refund, but never gives it twice.
+    /// Refunds each part with markers once. While the slot of a part moves, its marker is written before the refund: a failure in between
+    /// loses the refund, but never gives it twice.
     async fn refund_once(&mut self) -> Result<Reply, StoreError> {
-        let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Spend)).await?];
-        let is_new = replies[0].verdict == Verdict::Done;
-        let rest = if is_new { ScriptOp::Refund } else { ScriptOp::Peek };
+        let (mut replies, mut is_given, mut any_given) = (Vec::new(), false, false);
         while replies.len() < self.parts.len() {
-            replies.push(self.ask(replies.len(), |part| part.request(rest)).await?);
+            let (at, follows) = (replies.len(), is_given);
+            let operation = move |part: &ChainPart| match part.unmarked(ScriptOp::RefundOnce) {
+                ScriptOp::Refund if !follows => ScriptOp::Peek,
+                operation => operation,
+            };
+            let reply = self.ask(at, |part| part.request(operation(part))).await;
+            let reply = reply.map_err(|why| failed_after(&replies, ScriptOp::RefundOnce, why))?;
+            if !self.parts[at].details.markers.is_empty() {
+                is_given = reply.verdict == Verdict::Done;
+                any_given |= is_given;
+            }
+            replies.push(reply);
         }
-        Ok(self.merged(&replies, if is_new { Verdict::Done } else { Verdict::Before }, Amount::ZERO))
+        Ok(self.merged(&replies, if any_given { Verdict::Done } else { Verdict::Before }, Amount::ZERO))
     }
 
-    /// A reservation is settled for one key, and so in one slot. While that slot moves, the marker is removed first: a failure
-    /// after that leaves the reservation charged as it was, but never settles it twice.
+    /// Settles each part with markers once, at the amounts by which the first part is or was settled. While the slot of a part moves, its
+    /// marker is written first: a failure after that leaves its charges as they were reserved, but never settles them twice.
     async fn settle(&mut self) -> Result<Reply, StoreError> {
-        let actual = self.parts[0].charges[0].cost_micro;
-        let mut replies = vec![self.ask(0, |marker| marker.request(ScriptOp::Settle)).await?];
-        let (mut uncovered, now, reserved_at) =
-            (replies[0].amount, replies[0].at, replies[0].buckets[0].moment());
-        // What each charge costs more in the end. The second one is the count of open reservations.
-        let more_micro = |position: usize, charge: &WireCharge| match position {
-            1 => -charge.cost_micro,
-            _ => charge.settled_micro(actual, reserved_at, now),
-        };
+        let (mut replies, mut uncovered): (Vec<Reply>, _) = (Vec::new(), Amount::ZERO);
+        // The verdict of the marker of the first part, and of the part that the next one belongs to.
+        let (mut first, mut own) = (None, Verdict::Unknown);
         while replies.len() < self.parts.len() {
             let at = replies.len();
-            let part = &self.parts[at];
-            let less = part.priced(|position, charge| -more_micro(position, charge));
-            let more = part.priced(more_micro);
-            let mut reply = None;
-            for (operation, part) in [(ScriptOp::Refund, less), (ScriptOp::Charge, more)] {
-                if replies[0].verdict == Verdict::Done && part.has_cost() {
-                    let done = self.ask(at, |_| part.request(operation)).await?;
-                    if operation == ScriptOp::Charge {
-                        uncovered = uncovered.max(done.amount);
-                    }
-                    reply = Some(done);
+            let reply = if !self.parts[at].details.markers.is_empty() {
+                let reply = self.ask(at, |part| part.request(ScriptOp::Settle)).await;
+                let reply = reply.map_err(|why| failed_after(&replies, ScriptOp::Settle, why))?;
+                own = reply.verdict;
+                if first.is_none() {
+                    first = Some((reply.verdict, reply.settled.clone()));
+                    self.decide_amounts(&reply.settled);
+                }
+                reply
+            } else if own == Verdict::Done {
+                // The time of the reservation is not known here, so that quotas take nothing back.
+                let back = |charge: &WireCharge| (-charge.cost_micro).max(0);
+                self.ask(at, |part| part.request_with(ScriptOp::Refund, SpendTime::Unknown, back)).await?;
+                let more = |charge: &WireCharge| charge.cost_micro.max(0);
+                self.ask(at, |part| part.request_with(ScriptOp::Charge, SpendTime::Unknown, more)).await?
+            } else {
+                self.ask(at, |part| part.request_with(ScriptOp::Peek, SpendTime::Unknown, |_| 0)).await?
+            };
+            uncovered = uncovered.max(reply.amount);
+            let ends = matches!(first, Some((Verdict::Unknown | Verdict::Expired, _)));
+            replies.push(reply);
+            if ends {
+                // The other parts are looked at only.
+                self.parts.iter_mut().for_each(|part| part.details.markers.clear());
+            }
+        }
+        let (verdict, settled) = first.unwrap_or((Verdict::Unknown, Box::default()));
+        Ok(Reply { settled, ..self.merged(&replies, verdict, uncovered) })
+    }
+
+    /// Has all parts settled at these amounts, by which the first was settled.
+    fn decide_amounts(&mut self, settled: &[Amount]) {
+        for part in &mut self.parts {
+            for (&position, charge) in part.positions.iter().zip(part.charges.iter_mut()) {
+                if let (Some(amount), Some(asked)) =
+                    (settled.get(position), part.details.markers.get(position + 1))
+                {
+                    charge.cost_micro += amount.micro() - asked.1;
                 }
             }
-            replies.push(match reply {
-                Some(reply) => reply,
-                None => self.ask(at, |part| part.request(ScriptOp::Peek)).await?,
-            });
+            for ((_, asked), amount) in part.details.markers.iter_mut().skip(1).zip(settled) {
+                *asked = amount.micro();
+            }
         }
-        let verdict = replies[0].verdict;
-        Ok(self.merged(&replies, verdict, uncovered))
     }
 
     /// The refunds after which each part has granted `tokens`.
-    fn excess(&self, granted: &[i64], tokens: i64) -> Vec<Arc<Request>> {
-        let over = self.parts.iter().zip(granted).filter(|(_, granted)| **granted > tokens);
-        over.map(|(part, granted)| part.request_at(ScriptOp::Refund, granted - tokens)).collect()
+    fn excess(&self, granted: &[i64], replies: &[Reply], tokens: i64) -> Vec<Arc<Request>> {
+        let parts =
+            self.parts.iter().zip(granted).zip(replies).filter(|((_, granted), _)| **granted > tokens);
+        parts
+            .map(|((part, granted), reply)| {
+                part.request_with(ScriptOp::Refund, SpendTime::At(reply.at), |_| granted - tokens)
+            })
+            .collect()
     }
 
     /// Sends the request of one part. If its keys are on two nodes, the part is split by key, and the first of them is
@@ -327,10 +388,11 @@ impl SplitChain {
         self.parts.splice(at..=at, part.by_key());
     }
 
-    /// Merges the replies, with the buckets in the order of the chain. The time is the latest of all. Each bucket is
+    /// Merges the replies, with the buckets in the order of the chain. The time is the earliest of all, so that a
+    /// refund of it returns nothing to a later window. Each bucket is
     /// shown as its own node saw it: another node's clock must not refill it.
     fn merged(&self, replies: &[Reply], verdict: Verdict, amount: Amount) -> Reply {
-        let at = replies.iter().map(|reply| reply.at).max().unwrap_or_default();
+        let at = replies.iter().map(|reply| reply.at).min().unwrap_or_default();
         let mut buckets: OneOrMany<Bucket> = OneOrMany::new();
         if self.operation != ScriptOp::Reset {
             let none = Bucket::new(Amount::ZERO, Micros::default());
@@ -343,7 +405,7 @@ impl SplitChain {
                 }
             }
         }
-        Reply { verdict, amount, at, buckets }
+        Reply { amount, ..Reply::new(verdict, at, buckets) }
     }
 }
 
@@ -431,7 +493,7 @@ async fn release_again(inner: Arc<StoreInner>, failed: Arc<Request>, mut may_hav
             return;
         }
         inner.runtime.sleep(pause).await;
-        let request = Request::new(ScriptOp::Release, charges.clone()).about(failed.permit.clone());
+        let request = Request::new(ScriptOp::Release, charges.clone()).with(failed.details.clone());
         let deadline = inner.deadline();
         match SplitChain::new(Arc::clone(&inner), request, deadline).run().await {
             Ok(_) => return,

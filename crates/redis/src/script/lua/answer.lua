@@ -22,7 +22,11 @@
         left = max(there - cost, min(-args[limit + 3], there))
         out[amount_at] = max(out[amount_at], cost - (there - left))
       elseif step == GIVE and value then
-        left = min(there + cost, capacity)
+        -- A quota takes nothing back from another window. A clock that was slightly ahead has written one of the next.
+        local from = window_end and (time > window_end and window_end or starts[n])
+        if not from or spent and from <= spent and spent < time then
+          left = min(there + cost, capacity)
+        end
       end
     end
     if left then

@@ -1,7 +1,7 @@
 
 -- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
 local dirty, full_at, keep_ms_of = {}, {}, {}
-local available, starts, ends, outside = {}, NONE, NONE, nil
+local available, starts, ends, outside, spent = {}, NONE, NONE, nil, nil
 -- For each set of permits: how many are held, and whether ended ones were removed and late ones shortened.
 local counts, swept, shortened, is_held, refusal = {}, {}, {}, {}, nil
 
@@ -24,14 +24,30 @@ while i < args[4] do
   local rates_past = first + 3 * args[i + 1]
   local buckets_past = rates_past + 3 * args[i + 2]
   local past = buckets_past + 3 * args[i + 3]
-  local permit, permit_step
-  starts, ends, outside = NONE, NONE, nil
+  local permit, permit_step, marker_op, marker
+  starts, ends, outside, spent = NONE, NONE, nil, nil
   if args[i + 2] > 0 then
     starts, ends = {}, {}
   end
   i = past
   if op >= ACQUIRE then
-    permit, permit_step = args[past], op
+    permit, permit_step = args[i], op
     op = op == RELEASE and REFUND or op == RENEW and PEEK or SPEND
-    i = past + 1
+    i = i + 1
+  elseif op >= REFUND_ONCE then
+    marker_op = op
+    op = op == REFUND_ONCE and REFUND or op == SETTLE and PEEK or SPEND
+  end
+  if op == REFUND then
+    -- When the refunded amounts were spent: a moment, `true` for this window, or `false` if that is unknown.
+    spent = args[i]
+    if spent == true then
+      spent = now
+    end
+    i = i + 1
+  end
+  if marker_op then
+    -- A number, and for each marker its bucket and the amount to write.
+    marker = i + 1
+    i = marker + 2 * args[i]
   end

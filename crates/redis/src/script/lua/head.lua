@@ -7,13 +7,15 @@
 -- refuses ends the call with `{ sequence, error, wrote }`, so that a call that wrote nothing can be sent again in parts.
 
 local SPEND, PEEK, SPEND_UP_TO, CHARGE, REFUND = 1, 2, 3, 4, 5
-local RESET, REFUND_ONCE, SETTLE = 6, 7, 8
-local ACQUIRE, RETAKE, RENEW, RELEASE = 9, 10, 11, 12
-local DENIED, DONE, BEFORE, OUTSIDE_WINDOWS, NEWER_FORMAT = 0, 1, 2, 3, 4
+local RESET, REFUND_ONCE, RESERVE, SETTLE = 6, 7, 8, 9
+local ACQUIRE, RETAKE, RENEW, RELEASE = 10, 11, 12, 13
+local DENIED, DONE, BEFORE, EXPIRED, UNKNOWN, OUTSIDE_WINDOWS, NEWER_FORMAT = 0, 1, 2, 3, 4, 5, 6
 -- How an operation changes its charges. ASK changes nothing, but the buckets have to outlive the question. LOOK writes nothing.
 local TAKE, GIVE, LATE, ASK, LOOK = 1, 2, 3, 4, 5
 local TOKEN = 1000000
 local REBASE_AFTER_US = 1000000
+-- How long a marker outlives the time in which it counts.
+local MARKER_US = 3600000000
 local MOST = 2e15
 local LAST_US = 9007199254740991
 -- The longest time to live: a debt that was made under a fast limit takes ages to repay under a slow one.

@@ -1,24 +1,32 @@
 
-  if op == REFUND_ONCE then
-    -- The first charge is the marker, which the first refund spends.
-    local is_new = available[1] >= args[first + 2]
-    verdict, step = is_new and DONE or BEFORE, is_new and GIVE or LOOK
-    steps, costs = { is_new and TAKE or ASK }, NONE
-  elseif op == SETTLE then
-    -- The first charge is the marker, at the actual cost, and the second the count of open reservations.
-    local marker, actual = args[first], args[first + 2]
-    amount, verdict = 0, BEFORE
-    if held[marker] and available[1] < args[args[first + 1]] then
-      steps, costs, verdict = { LOOK, GIVE }, { 0 }, DONE
-      for index = 3, n do
-        local more = actual - args[first + 3 * index - 1]
-        steps[index], costs[index] = more > 0 and LATE or GIVE, max(more, -more)
-        if more < 0 and starts[index] and written[marker] < starts[index] then
-          -- An earlier window of a quota gets nothing back.
-          costs[index] = 0
+  if marker_op and op then
+    local bucket, value = args[marker], args[marker + 1]
+    local state = held[bucket] and now < written[bucket] and held[bucket] or nil
+    if newer and newer[bucket] then
+      verdict, step, amount = NEWER_FORMAT, LOOK, nil
+    elseif marker_op == SETTLE then
+      verdict, amount = state == 0 and BEFORE or UNKNOWN, 0
+      if state and state > 0 then
+        local ends_at = written[bucket] - MARKER_US
+        verdict, spent = now < ends_at and DONE or EXPIRED, ends_at - state
+      end
+      if verdict == DONE then
+        -- Each charge brings the difference: what is above zero is charged late, what is below is returned.
+        steps, costs = {}, {}
+        for index = 1, n do
+          local more = args[first + 3 * index - 1]
+          steps[index], costs[index] = more > 0 and LATE or GIVE, max(more, -more)
+        end
+        for at = marker, i - 2, 2 do
+          held[args[at]], written[args[at]], dirty[args[at]] = args[at + 1], written[bucket], true
         end
       end
-      held[marker], written[marker], dirty[marker] = nil, nil, true
+    elseif state then
+      verdict, step = marker_op == RESERVE and DENIED or BEFORE, LOOK
+    elseif verdict == DONE then
+      -- A reservation writes the time in which it can be settled, and a refund one token.
+      written[bucket] = now + (marker_op == RESERVE and value or 0) + MARKER_US
+      held[bucket], dirty[bucket], full_at[bucket], keep_ms_of[bucket] = value, true, written[bucket], 0
     end
   elseif op == RESET then
     for at = first, buckets_past - 1, 3 do

@@ -1,7 +1,7 @@
 
 -- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
 local dirty, full_at, keep_ms_of = {}, {}, {}
-local available, ends, outside = {}, NONE, nil
+local available, starts, ends, outside, spent = {}, NONE, NONE, nil, nil
 i = args[3]
 -- Each question is about rates only. `answer.lua` ends the loop.
 while i < args[4] do

@@ -9,7 +9,8 @@ use futures_util::future::join_all;
 use spile_calendar::{CalendarLimit, Period};
 use spile_core::{
     Amount, Bucket, Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit,
-    Operation, PermitId, PermitStep, QuotaWindows, RefundId, Reply, ReservationMarker, Store, StoreExt, Unit,
+    Operation, PermitId, PermitStep, QuotaWindows, RefundId, Reply, ReservationId, SpendTime, Store,
+    StoreExt, Unit,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
@@ -22,6 +23,8 @@ const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
 /// How many seconds reservations are open.
 const TTLS: [u64; 2] = [600, 86_400];
+/// How many ids of reservations there are.
+const RESERVATIONS: u128 = 6;
 const NAMES: [&str; 7] = ["free", "gold", "gold/burst", "gold/daily", "month", "gold/jobs", "jobs"];
 /// What limits of a name mostly are; one in eight is of another shape.
 const PERMITS: [&str; 2] = ["gold/jobs", "jobs"];
@@ -62,15 +65,15 @@ enum Kind {
     Spend,
     Peek,
     SpendUpTo,
-    Refund,
+    Refund(SpendTime),
     /// By one of few ids, so that most are repeated.
-    RefundOnce(&'static str),
+    RefundOnce(&'static str, SpendTime),
     /// At up to three times the cost that could pass.
     Charge,
     /// By one of few ids, so that some are reserved while they are open.
-    Reserve(ReservationMarker),
-    /// At up to twice the cost, for one key, by one of the same ids.
-    Settle(ReservationMarker, Cost),
+    Reserve(ReservationId),
+    /// At up to twice each cost, by one of the same ids.
+    Settle(ReservationId, Vec<Cost>),
     /// A new permit, or one of the latest.
     Permit(PermitId, PermitStep),
     Reset,
@@ -138,7 +141,7 @@ impl Trace {
     async fn ask_at_once(&mut self, round: &Round) -> usize {
         self.let_time_pass(&round.clock);
         let count = if self.random.bool() { 1 } else { self.random.usize(2..=MOST_AT_ONCE) };
-        let mut steps: Vec<Step> = (0..count).map(|_| self.step()).collect();
+        let mut steps: Vec<Step> = (0..count).map(|_| self.step(round.clock.now())).collect();
         // Permits and resets share a call of their own, after the others of a flight.
         steps.sort_by_key(|step| matches!(step.kind, Kind::Permit(..) | Kind::Reset));
         let redis = join_all(steps.iter().map(|step| step.take(&round.redis))).await;
@@ -168,28 +171,27 @@ impl Trace {
         clock.set(clock.now().max(Micros::new(1)));
     }
 
-    fn step(&mut self) -> Step {
+    fn step(&mut self, now: Micros) -> Step {
         let kind = match self.random.u32(0..34) {
             0..12 => Kind::Spend,
             12..14 => Kind::Peek,
             14..17 => Kind::SpendUpTo,
-            17 => Kind::Refund,
-            18 => Kind::RefundOnce(IDS[self.random.usize(..IDS.len())]),
+            17 => Kind::Refund(self.spend_time(now)),
+            18 => Kind::RefundOnce(IDS[self.random.usize(..IDS.len())], self.spend_time(now)),
             19..21 => Kind::Charge,
-            21..23 => Kind::Reserve(self.marker()),
-            23..25 => Kind::Settle(self.marker(), Cost::ZERO),
-            25..33 => self.permit(),
+            21..23 => Kind::Reserve(self.reservation()),
+            23..25 => Kind::Settle(self.reservation(), Vec::new()),
+            25..33 => self.permit(now),
             _ => Kind::Reset,
         };
         let mut charges = self.charges();
-        if let Kind::Settle(marker, _) = kind {
-            let key = charges[0].key();
-            charges =
-                Charges::distinct(charges.into_iter().filter(|charge| charge.key() == key)).expect("a chain");
-            let actual = Amount::from_micro(self.random.i64(0..=2 * charges[0].cost().amount().micro()));
-            let actual = if self.random.bool() { actual } else { actual.floored_to(Amount::TOKEN) };
-            let kind = Kind::Settle(marker, Cost::saturating(actual));
-            return Step { kind, charges };
+        if let Kind::Settle(id, _) = kind {
+            let cost = |charge: &Charge<'_>| {
+                let actual = Amount::from_micro(self.random.i64(0..=2 * charge.cost().amount().micro()));
+                let actual = if self.random.bool() { actual } else { actual.floored_to(Amount::TOKEN) };
+                Cost::saturating(actual)
+            };
+            return Step { kind: Kind::Settle(id, charges.iter().map(cost).collect()), charges };
         }
         if matches!(kind, Kind::Charge) {
             let late = |charge: &Charge<'static>| {
@@ -201,9 +203,19 @@ impl Trace {
         Step { kind, charges }
     }
 
-    fn permit(&mut self) -> Kind {
-        let step = [PermitStep::Acquire, PermitStep::Retake, PermitStep::Renew, PermitStep::Release]
-            [self.random.usize(..4)];
+    /// Unknown, in this window, or at a moment within the last two days.
+    fn spend_time(&mut self, now: Micros) -> SpendTime {
+        match self.random.u32(0..4) {
+            0 => SpendTime::Unknown,
+            1 => SpendTime::ThisWindow,
+            _ => SpendTime::At(Micros::new(now.get().saturating_sub(self.random.u64(..172_800_000_000)))),
+        }
+    }
+
+    fn permit(&mut self, now: Micros) -> Kind {
+        let release = PermitStep::Release(self.spend_time(now));
+        let step =
+            [PermitStep::Acquire, PermitStep::Retake, PermitStep::Renew, release][self.random.usize(..4)];
         let number = match step {
             PermitStep::Acquire => {
                 self.permits += 1;
@@ -215,9 +227,9 @@ impl Trace {
         Kind::Permit(id, step)
     }
 
-    fn marker(&mut self) -> ReservationMarker {
+    fn reservation(&mut self) -> ReservationId {
         let ttl = TTLS[self.random.usize(..2)];
-        marker(self.random.u128(..2), ttl)
+        reservation(self.random.u128(..RESERVATIONS), ttl)
     }
 
     fn charges(&mut self) -> Charges<'static> {
@@ -334,10 +346,17 @@ impl Trace {
         };
         let shapes = shapes.map(|limit| limit.expect("within bounds"));
         let any = Charges::from(bucket(NAMES[0], &shapes[0]));
-        let refunds = IDS.iter().flat_map(|id| RefundId::new(id).expect("a sound id").mark(&any));
-        let reservations =
-            (0..2).flat_map(|number| TTLS.map(|ttl| marker(number, ttl).reserve(&any))).flatten();
-        let markers = refunds.chain(reservations);
+        let refund = |id: &&'static str| Operation::Refund {
+            spent: SpendTime::Unknown,
+            once: Some(RefundId::new(id).expect("a sound id")),
+        };
+        // As many amounts as the longest chain has.
+        let settle = |number| Operation::Settle(reservation(number, TTLS[0]), &[Cost::ZERO; 4]);
+        let operations = IDS.iter().map(refund).chain((0..RESERVATIONS).map(settle));
+        let markers = operations.flat_map(|operation| {
+            let (marked, count) = (operation.with_markers(&any).into_owned(), operation.markers().len());
+            marked.into_iter().take(count)
+        });
         NAMES
             .iter()
             .flat_map(|name| shapes.each_ref().map(|limit| bucket(name, limit)))
@@ -379,33 +398,27 @@ impl Trace {
 impl Step {
     /// The store's reply. `None` for a reset, whose buckets are not compared.
     async fn take(&self, store: &impl Store) -> Option<Reply> {
-        let charges = &self.charges;
-        let reserved;
-        let asked = match &self.kind {
-            Kind::Reserve(marker) => {
-                reserved = marker.reserve(charges);
-                &reserved
-            }
-            _ => charges,
-        };
         let operation = match &self.kind {
-            Kind::Spend | Kind::Reserve(_) => Operation::Spend,
+            Kind::Spend => Operation::Spend,
             Kind::Peek => Operation::Peek,
             Kind::SpendUpTo => Operation::SpendUpTo,
-            Kind::Refund => Operation::Refund(None),
-            Kind::RefundOnce(id) => Operation::Refund(Some(RefundId::new(id).expect("a sound id"))),
+            Kind::Refund(spent) => Operation::Refund { spent: *spent, once: None },
+            Kind::RefundOnce(id, spent) => {
+                Operation::Refund { spent: *spent, once: Some(RefundId::new(id).expect("a sound id")) }
+            }
             Kind::Charge => Operation::Charge,
-            Kind::Settle(marker, actual) => Operation::Settle(*marker, *actual),
+            Kind::Reserve(id) => Operation::Reserve(*id),
+            Kind::Settle(id, costs) => Operation::Settle(*id, costs),
             Kind::Permit(id, step) => Operation::Permit(id, *step),
             Kind::Reset => Operation::Reset,
         };
-        let reply = store.ask(operation, asked).await.expect("an answer");
+        let reply = store.ask(operation, &self.charges).await.expect("an answer");
         (!matches!(self.kind, Kind::Reset)).then_some(reply)
     }
 }
 
-fn marker(number: u128, ttl: u64) -> ReservationMarker {
-    ReservationMarker::new(number, Duration::from_secs(ttl)).expect("within bounds")
+fn reservation(number: u128, ttl: u64) -> ReservationId {
+    ReservationId::new(number, Duration::from_secs(ttl)).expect("within bounds")
 }
 
 /// The windows of any quota. No bucket of one expires in real time within minutes.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use spile_core::{Charges, FakeClock, Inspect, Kept, Limit, StoreExt};
+use spile_core::{Charges, FakeClock, Inspect, Kept, Limit, SpendTime, StoreExt};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisServer;
 
@@ -78,7 +78,7 @@ async fn no_question_leaves_a_bucket_that_expires_before_its_limit_has_filled_it
         let cost = random.u64(1..=limit.capacity().whole_tokens());
         let asked = charges("ann", text, cost);
         match random.u32(..4) {
-            0 => drop(store.refund(&asked).await.unwrap()),
+            0 => drop(store.refund(&asked, SpendTime::ThisWindow).await.unwrap()),
             1 => drop(store.spend_up_to(&asked).await.unwrap()),
             _ => drop(store.spend(&asked).await.unwrap()),
         }
@@ -186,7 +186,7 @@ async fn looking_being_denied_and_refunding_nobody_leave_no_key() {
     let store = store(&server);
     store.peek(&charges("ann", "10, 1/s", 1)).await.unwrap();
     store.spend(&charges("ann", "10, 1/s", 0)).await.unwrap();
-    store.refund(&charges("ann", "10, 1/s", 1)).await.unwrap();
+    store.refund(&charges("ann", "10, 1/s", 1), SpendTime::ThisWindow).await.unwrap();
     store.reset(&charges("ann", "10, 1/s", 1)).await.unwrap();
     assert_eq!(server.command(&["DBSIZE"]).int(), 0);
 }

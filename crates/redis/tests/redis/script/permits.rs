@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spile_core::{
     Charges, Cost, FakeClock, Inspect, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep,
-    StoreExt,
+    SpendTime, StoreExt,
 };
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisServer};
@@ -41,7 +41,9 @@ async fn an_operator_reads_who_holds_what_in_redis_itself() {
     let time = server.command(&["TIME"]).list()[0].int();
     let ends = held.list()[1].text().parse::<i64>().expect("plain digits") / 1_000_000;
     assert!((time + 28..=time + 30).contains(&ends), "{ends} at {time}");
-    assert!(store.permit(&jobs(2, 30), &id(7), PermitStep::Release).await.unwrap().allowed);
+    assert!(
+        store.permit(&jobs(2, 30), &id(7), PermitStep::Release(SpendTime::Unknown)).await.unwrap().allowed
+    );
     assert_eq!(server.command(&["EXISTS", SET]).int(), 0, "nothing is left");
 }
 
@@ -56,7 +58,7 @@ async fn what_is_no_set_of_permits_is_repaired_when_a_place_is_asked_for_and_not
             server.command(&["DEL", SET]);
             server.command(breakage);
             assert!(store.peek(&jobs(1, 30)).await.unwrap().allowed, "{flavour:?} {breakage:?}");
-            for step in [PermitStep::Renew, PermitStep::Release] {
+            for step in [PermitStep::Renew, PermitStep::Release(SpendTime::Unknown)] {
                 assert!(!store.permit(&jobs(1, 30), &id(1), step).await.unwrap().allowed);
             }
             assert_eq!(store.stats().repairs, done as u64, "looking changes nothing");
@@ -105,7 +107,9 @@ async fn permits_that_ended_by_themselves_are_counted_and_go() {
     for number in 0..3 {
         assert!(takes(&store, &jobs(3, 30), number).await);
     }
-    assert!(store.permit(&jobs(3, 30), &id(0), PermitStep::Release).await.unwrap().allowed);
+    assert!(
+        store.permit(&jobs(3, 30), &id(0), PermitStep::Release(SpendTime::Unknown)).await.unwrap().allowed
+    );
     clock.advance(Duration::from_secs(30));
     assert!(takes(&store, &jobs(3, 30), 9).await);
     assert_eq!(store.stats().expired_permits, 2);

@@ -1,6 +1,6 @@
 //! State that nobody of ours wrote is repaired to a full bucket and counted; it never stops a decision.
 
-use spile_core::{Charges, StoreExt};
+use spile_core::{Charges, SpendTime, StoreExt};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisServer};
 
@@ -78,7 +78,7 @@ async fn a_refund_or_a_reset_of_a_broken_bucket_leaves_none() {
     let store = store(&server);
     for _ in 0..2 {
         server.command(&["SET", BUCKET, "x"]);
-        store.refund(&charges("ann", LIMIT, 1)).await.unwrap();
+        store.refund(&charges("ann", LIMIT, 1), SpendTime::ThisWindow).await.unwrap();
         assert_eq!(server.command(&["EXISTS", BUCKET]).int(), 0);
         server.command(&["SET", BUCKET, "x"]);
         store.reset(&charges("ann", LIMIT, 1)).await.unwrap();

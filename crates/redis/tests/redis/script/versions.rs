@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use spile_calendar::CalendarLimit;
 use spile_core::{
     Charge, Charges, Cost, FailurePolicy, FailureReason, Key, Limit, LimitName, Micros, NamedLimit, PermitId,
-    PermitStep, Plan, RefundId, ReservationMarker, StoreError, StoreExt,
+    PermitStep, Plan, RefundId, ReservationId, SpendTime, StoreError, StoreExt,
 };
 use spile_limiter::RateLimiter;
 use spile_redis::RedisStore;
@@ -59,7 +59,8 @@ async fn ask_all(store: &RedisStore) -> Vec<(&'static str, Result<(), StoreError
     let with_place = Charges::new([charge("ann", "limit", LIMIT, 1), place()]).unwrap();
     let (id, refund_id) =
         (PermitId::new(Micros::from_secs(1), 1, "").unwrap(), RefundId::new("once").unwrap());
-    let marker = ReservationMarker::new(7, Duration::from_secs(60)).unwrap();
+    let reservation = ReservationId::new(7, Duration::from_secs(60)).unwrap();
+    let costs = [Cost::ONE; 2];
     let mut answers = vec![
         ("spend", store.spend(&one).await.map(drop)),
         ("spend nothing", store.spend(&nothing).await.map(drop)),
@@ -67,12 +68,18 @@ async fn ask_all(store: &RedisStore) -> Vec<(&'static str, Result<(), StoreError
         ("peek", store.peek(&one).await.map(drop)),
         ("spend up to", store.spend_up_to(&one).await.map(drop)),
         ("charge", store.charge(&one).await.map(drop)),
-        ("refund", store.refund(&one).await.map(drop)),
-        ("refund once", store.refund_once(&one, refund_id).await.map(drop)),
-        ("reserve", store.spend(&marker.reserve(&one)).await.map(drop)),
+        ("refund", store.refund(&one, SpendTime::ThisWindow).await.map(drop)),
+        ("refund once", store.refund_once(&one, SpendTime::ThisWindow, refund_id).await.map(drop)),
+        ("reserve", store.reserve(&one, reservation).await.map(drop)),
+        ("settle", store.settle(&one, reservation, &costs).await.map(drop)),
         ("reset", store.reset(&one).await),
     ];
-    let steps = [PermitStep::Acquire, PermitStep::Retake, PermitStep::Renew, PermitStep::Release];
+    let steps = [
+        PermitStep::Acquire,
+        PermitStep::Retake,
+        PermitStep::Renew,
+        PermitStep::Release(SpendTime::ThisWindow),
+    ];
     for (name, step) in ["acquire", "retake", "renew", "release"].into_iter().zip(steps) {
         answers.push((name, store.permit(&with_place, &id, step).await.map(drop)));
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Charges, Clock, Cost, RefundId, ReservationMarker, StoreError, StoreExt, SystemClock,
+    Amount, Charges, Clock, Cost, RefundId, ReservationId, SpendTime, StoreError, StoreExt, SystemClock,
+    Verdict,
 };
 use spile_redis::RedisStore;
 use spile_testkit::redis::{RedisCluster, RedisServer};
@@ -64,30 +65,34 @@ async fn a_chain_is_decided_exactly_while_its_slot_moves_whatever_keys_exist() {
     assert_eq!(left(&store, &names).await, expected, "each was charged once per decision");
     let granted = store.spend_up_to(&chain(&names)).await.unwrap();
     assert_eq!(granted.granted, 1);
-    store.refund(&chain(&names)).await.unwrap();
+    store.refund(&chain(&names), SpendTime::ThisWindow).await.unwrap();
     assert_eq!(left(&store, &names).await, expected);
     let id = RefundId::new("an id").unwrap();
-    assert!(store.refund_once(&chain(&names), id).await.unwrap().given);
-    assert!(!store.refund_once(&chain(&names), id).await.unwrap().given, "once, also while the slot moves");
+    assert!(store.refund_once(&chain(&names), SpendTime::ThisWindow, id).await.unwrap().given);
+    assert!(
+        !store.refund_once(&chain(&names), SpendTime::ThisWindow, id).await.unwrap().given,
+        "once, also while the slot moves"
+    );
     let refunded = expected.map(|left| left + 1);
     assert_eq!(left(&store, &names).await, refunded);
     for (number, actual, difference) in [(1, 1, 0), (2, 0, 1), (3, 9, -8)] {
-        let marker = ReservationMarker::new(number, Duration::from_secs(60)).unwrap();
-        assert!(store.spend(&marker.reserve(&chain(&names))).await.unwrap().allowed);
+        let id = ReservationId::new(number, Duration::from_secs(60)).unwrap();
+        assert!(store.reserve(&chain(&names), id).await.unwrap().allowed);
         let before = left(&store, &names).await;
-        for settled in [true, false] {
-            let cost = Cost::new(actual).unwrap();
-            let outcome = store.settle(&chain(&names), marker, cost).await.unwrap();
+        for verdict in [Verdict::Done, Verdict::Before] {
+            let costs = [Cost::new(actual).unwrap(); 4];
+            let outcome = store.settle(&chain(&names), id, &costs).await.unwrap();
             assert_eq!(
-                (outcome.settled, outcome.uncovered),
-                (settled, Amount::ZERO),
+                (outcome.verdict, outcome.uncovered),
+                (verdict, Amount::ZERO),
                 "once, also while the slot moves"
             );
+            assert_eq!(outcome.settled[..], costs.map(Cost::amount));
             let after = before.iter().map(|left| left.wrapping_add_signed(difference)).collect::<Vec<_>>();
             assert_eq!(left(&store, &names).await, after);
         }
         let used = names.map(|name| charge("ann", name, LIMIT, actual));
-        store.refund(&Charges::new(used).unwrap()).await.unwrap();
+        store.refund(&Charges::new(used).unwrap(), SpendTime::ThisWindow).await.unwrap();
     }
     assert!(store.spend(&chain(&names)).await.unwrap().allowed);
     // Requests of one slot that come at once share a call until it moves. None may take another's redirection for its own.

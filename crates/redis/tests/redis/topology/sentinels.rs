@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spile_core::{Cost, ReservationMarker, StoreExt};
+use spile_core::{Cost, ReservationId, StoreExt, Verdict};
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisSentinel;
 use spile_testkit::wait;
@@ -49,13 +49,13 @@ async fn a_reservation_is_settled_once_across_a_failover() {
     until_it_spends(&store).await;
     sentinel.wait_for_replica();
     let reserved = charges("eve", "1000, 1/h", 600);
-    let marker = ReservationMarker::new(7, Duration::from_secs(600)).unwrap();
-    assert!(store.spend(&marker.reserve(&reserved)).await.unwrap().allowed);
-    assert!(store.settle(&reserved, marker, Cost::new(100).unwrap()).await.unwrap().settled);
+    let (id, costs) = (ReservationId::new(7, Duration::from_secs(600)).unwrap(), [Cost::new(100).unwrap()]);
+    assert!(store.reserve(&reserved, id).await.unwrap().allowed);
+    assert_eq!(store.settle(&reserved, id, &costs).await.unwrap().verdict, Verdict::Done);
     sentinel.fail_over();
     until_it_spends(&store).await;
     for _ in 0..3 {
-        let again = store.settle(&reserved, marker, Cost::new(100).unwrap()).await.unwrap();
+        let again = store.settle(&reserved, id, &costs).await.unwrap();
         assert_eq!(again.outcome.buckets[0].amount().whole_tokens(), 900, "settled then or now, and once");
     }
 }

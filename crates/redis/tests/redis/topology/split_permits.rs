@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Charge, Charges, Cost, Inspect, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep, StoreExt,
+    Charge, Charges, Cost, Inspect, Key, Limit, LimitName, Micros, NamedLimit, PermitId, PermitStep,
+    SpendTime, StoreExt,
 };
 use spile_testkit::redis::{RedisCluster, RedisServer};
 use spile_testkit::wait;
@@ -12,7 +13,7 @@ use spile_testkit::wait;
 use crate::common::{charge, patient};
 
 /// Two keys on two nodes, in the order in which a chain asks for them.
-fn keys_on_two_nodes(cluster: &RedisCluster) -> [(&'static str, usize); 2] {
+pub(super) fn keys_on_two_nodes(cluster: &RedisCluster) -> [(&'static str, usize); 2] {
     let mut keys = ["ann", "bob", "eve", "joe", "kim"].map(|key| (cluster.slot_of(key), key));
     keys.sort_unstable();
     let [first, .., last] = keys.map(|(slot, key)| (key, cluster.master_of(slot)));
@@ -34,11 +35,11 @@ fn keys_of(node: &RedisServer) -> i64 {
     node.command(&["DBSIZE"]).int()
 }
 
-fn refuse_scripts(node: &RedisServer) {
+pub(super) fn refuse_scripts(node: &RedisServer) {
     node.command(&["ACL", "SETUSER", "default", "-@scripting"]);
 }
 
-fn allow_scripts(node: &RedisServer) {
+pub(super) fn allow_scripts(node: &RedisServer) {
     node.command(&["ACL", "SETUSER", "default", "+@all"]);
 }
 
@@ -93,9 +94,11 @@ async fn tokens_of_one_node_are_returned_only_if_a_permit_of_the_other_was_denie
         assert!(store.permit(&chain, &id(1), PermitStep::Acquire).await.unwrap().allowed);
         assert!(!store.permit(&chain, &id(2), PermitStep::Acquire).await.unwrap().allowed);
         assert_eq!(left().await, 7, "a denial returns what it took");
-        assert!(!store.permit(&chain, &id(2), PermitStep::Release).await.unwrap().allowed);
+        assert!(
+            !store.permit(&chain, &id(2), PermitStep::Release(SpendTime::Unknown)).await.unwrap().allowed
+        );
         assert_eq!(left().await, 7, "a permit that is not held returns nothing");
-        assert!(store.permit(&chain, &id(1), PermitStep::Release).await.unwrap().allowed);
+        assert!(store.permit(&chain, &id(1), PermitStep::Release(SpendTime::Unknown)).await.unwrap().allowed);
         assert_eq!(left().await, 10, "a permit that ends returns what it took");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use spile_calendar::CalendarLimit;
 use spile_core::{
     Charge, Charges, Clock, Cost, Inspect, Kept, Key, Limit, LimitName, Micros, NamedLimit, PermitId,
-    PermitStep, StoreError, StoreExt, SystemClock,
+    PermitStep, SpendTime, StoreError, StoreExt, SystemClock,
 };
 use spile_redis::{RedisBuildError, RedisStore};
 use spile_testkit::redis::{Flavour, RedisCluster, RedisSentinel, RedisServer, Takeover};
@@ -90,7 +90,7 @@ async fn holds_permits(store: &RedisStore) {
     assert!(step(1, PermitStep::Renew).await && step(1, PermitStep::Retake).await);
     store.peek(&jobs).await.unwrap();
     assert_eq!(store.holders(&jobs).await.unwrap()[0].len(), 1);
-    assert!(step(1, PermitStep::Release).await && step(3, PermitStep::Acquire).await);
+    assert!(step(1, PermitStep::Release(SpendTime::Unknown)).await && step(3, PermitStep::Acquire).await);
     store.reset(&jobs).await.unwrap();
 }
 
@@ -110,7 +110,7 @@ async fn the_guides_acl_line_allows_all_that_a_store_does_and_nothing_else_is_ne
         assert!(spends(&store).await, "{flavour:?}: {:?}", store.trouble());
         server.command(&["SCRIPT", "FLUSH"]);
         let asked = charges("ann", LIMIT, 2);
-        store.refund(&asked).await.unwrap();
+        store.refund(&asked, SpendTime::ThisWindow).await.unwrap();
         assert_eq!(store.spend_up_to(&asked).await.unwrap().granted, 2);
         store.peek(&asked).await.unwrap();
         store.reset(&asked).await.unwrap();
