@@ -99,6 +99,21 @@ impl ReserveError {
     }
 }
 
+/// Why a reservation is not settled.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// The time to settle was over: it stays charged as it was reserved.
+    #[error("the reservation has expired; it stays charged as it was reserved")]
+    Expired,
+    /// The store has no such reservation.
+    #[error("the store has no such reservation: it was denied, failed, or expired more than an hour ago")]
+    Unknown,
+    /// The store did not answer: ask again.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// A plan that does not exist, and those that do.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnknownPlan {

@@ -34,11 +34,11 @@ mod permit;
 
 pub use ask::Ask;
 pub use clock::TokioClock;
-pub use error::{AcquireError, LimiterError, ReserveError, StoreCallError, UnknownPlan};
+pub use error::{AcquireError, LimiterError, ReserveError, SettleError, StoreCallError, UnknownPlan};
 pub use lease::LeaseStats;
 pub use limiter::{
     Acquired, ChargeDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder,
-    RefundDecision, Reservation, Settled, Wait, is_taken,
+    RefundDecision, Reservation, Settled, Wait,
 };
 pub use observer::{DecisionCounts, Observed, Observer, RuleName, Series};
 pub use permit::{Permit, PermitCounts, PermitStats};

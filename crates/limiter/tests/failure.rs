@@ -147,9 +147,9 @@ async fn partial_spends_and_peeks_follow_the_policy_too() {
 #[tokio::test]
 async fn what_no_policy_can_do_fails() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
-    assert!(matches!(limiter.refund("ann", ["free"], 1).await, Err(StoreCallError::Store(_))));
+    assert!(matches!(limiter.refund("ann", ["free"], 1, None).await, Err(StoreCallError::Store(_))));
     assert!(matches!(limiter.reset("ann", ["free"]).await, Err(StoreCallError::Store(_))));
-    assert!(matches!(limiter.refund("ann", ["silver"], 1).await, Err(StoreCallError::Asked(_))));
+    assert!(matches!(limiter.refund("ann", ["silver"], 1, None).await, Err(StoreCallError::Asked(_))));
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ async fn peek_refund_reset_and_partial_spends_work_by_plan() {
     let granted = limiter.spend_up_to("ann", ["free"], 1_000).await.unwrap();
     assert_eq!([granted.granted, granted.decision.remaining()], [10, 0]);
     assert_eq!(limiter.spend_up_to("ann", ["free"], 1).await.unwrap().granted, 0);
-    assert_eq!(limiter.refund("ann", ["free"], 4).await.unwrap().remaining(), 4);
+    assert_eq!(limiter.refund("ann", ["free"], 4, None).await.unwrap().remaining(), 4);
     assert!(limiter.peek("ann", ["free"], 4).await.unwrap().allowed());
     assert!(!limiter.peek("ann", ["free"], 5).await.unwrap().allowed());
     limiter.reset("ann", ["free"]).await.unwrap();
@@ -169,10 +169,10 @@ async fn a_refund_with_an_id_is_given_once_and_says_when_it_had_been() {
     let (limiter, _) = limiter();
     assert_eq!(limiter.allow("ann", ["free"], 8).await.unwrap().remaining(), 2);
     for given in [true, false, false] {
-        let refunded = limiter.refund_once("ann", ["free"], 3, "order 7").await.unwrap();
+        let refunded = limiter.refund_once("ann", ["free"], 3, None, "order 7").await.unwrap();
         assert_eq!((refunded.given, refunded.decision.remaining()), (given, Amount::from(5)));
     }
-    let why = limiter.refund_once("ann", ["free"], 3, "").await.unwrap_err();
+    let why = limiter.refund_once("ann", ["free"], 3, None, "").await.unwrap_err();
     assert_eq!(why.to_string(), "the id of a refund has 0 bytes; it takes 1 to 128");
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{Amount, FailurePolicy, FakeClock, Limit, Plan, Reason, Store, StoreError};
-use spile_limiter::{LimiterError, RateLimiter, ReserveError};
+use spile_limiter::{LimiterError, RateLimiter, ReserveError, SettleError};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -21,6 +21,13 @@ fn limiter<S: Store + 'static>(store: S) -> RateLimiter<S> {
 
 fn model() -> ModelStore<FakeClock> {
     ModelStore::new(FakeClock::default())
+}
+
+fn store_error(why: SettleError) -> StoreError {
+    match why {
+        SettleError::Store(why) => why,
+        why => panic!("{why}"),
+    }
 }
 
 async fn left<S: Store>(limiter: &RateLimiter<S>, plan: &str) -> Amount {
@@ -86,7 +93,7 @@ async fn a_reservation_whose_settling_is_unknown_is_settled_by_asking_again() {
     let store = FaultyStore::new(model(), move |call| if call == 1 { lost() } else { CallFault::None });
     let limiter = limiter(store);
     let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
-    assert!(reservation.settle(10).await.unwrap_err().may_have_run());
+    assert!(store_error(reservation.settle(10).await.unwrap_err()).may_have_run());
     assert!(reservation.settle(10).await.unwrap().already, "the first call had settled it");
     assert_eq!(left(&limiter, "model").await, 90);
 
@@ -94,7 +101,7 @@ async fn a_reservation_whose_settling_is_unknown_is_settled_by_asking_again() {
     let store = FaultyStore::new(model(), move |call| if call == 1 { refused() } else { CallFault::None });
     let limiter = self::limiter(store);
     let mut reservation = limiter.reserve("ann", "model", 60, TTL).await.unwrap();
-    assert!(!reservation.settle(10).await.unwrap_err().may_have_run());
+    assert!(!store_error(reservation.settle(10).await.unwrap_err()).may_have_run());
     assert!(!reservation.settle(10).await.unwrap().already);
     assert_eq!(left(&limiter, "model").await, 90);
 }

@@ -9,7 +9,7 @@ use spile_core::{
     Amount, Bucket, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, Plan,
     QuotaWindows, StoreError, Window, Windows,
 };
-use spile_limiter::{Ask, RateLimiter, Settled, is_taken};
+use spile_limiter::{Ask, RateLimiter, Settled};
 use spile_memory::MemoryStore;
 use spile_policy::{Chain, ResolvedKey};
 use spile_testkit::store::{CallFault, FaultyStore};
@@ -111,9 +111,9 @@ fn tokens_of_the_local_store_are_not_taken_from_the_shared_one() {
     let buckets: OneOrMany<_> =
         charges.iter().map(|charge| Bucket::full(charge.limit().limit(), at)).collect();
     let outcome = Outcome { allowed: true, at, buckets };
-    let taken = |source| is_taken(&Decision::from_outcome(&charges, &outcome, source));
-    assert!(taken(DecisionSource::Store));
-    assert!(!taken(DecisionSource::Local));
+    let charged_at = |source| Decision::from_outcome(&charges, &outcome, source).charged_at();
+    assert_eq!(charged_at(DecisionSource::Store), Some(at));
+    assert_eq!(charged_at(DecisionSource::Local), None);
 }
 
 /// Windows of a minute.

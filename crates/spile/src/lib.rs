@@ -88,14 +88,15 @@ pub use spile_core::{
     LimitError, LimitName, LimitStatus, LimitTextError, Micros, NameError, NamedLimit, OneOrMany, Operation,
     Outcome, PartialOutcome, PermitId, PermitIdError, PermitSet, PermitStep, Plan, PlanError, PlanName,
     PlanRegistry, Quota, QuotaBuilder, QuotaWindows, Rate, RateBuilder, Reason, RefundId, RefundIdError,
-    RefundOutcome, Reply, ReservationMarker, ReservationTtlError, SettleOutcome, Shape, SlewedClock, Spent,
-    Store, StoreError, StoreExt, SystemClock, Unit, UnknownPolicy, UnknownUnit, Verdict, Window, Windows,
+    RefundOutcome, Reply, ReservationId, ReservationTtlError, SettleOutcome, Shape, SlewedClock, SpendTime,
+    Spent, Store, StoreError, StoreExt, SystemClock, Unit, UnknownPolicy, UnknownUnit, Verdict, Window,
+    Windows,
 };
 pub use spile_limiter::{
     AcquireError, Acquired, Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed,
     Observer, PartialDecision, Permit, PermitCounts, PermitStats, PlanList, RateLimiter, RateLimiterBuilder,
-    RefundDecision, Reservation, ReserveError, RuleName, Series, Settled, StoreCallError, TokioClock,
-    UnknownPlan, Wait,
+    RefundDecision, Reservation, ReserveError, RuleName, Series, SettleError, Settled, StoreCallError,
+    TokioClock, UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
 pub use spile_runtime::Runtime;

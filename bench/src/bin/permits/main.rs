@@ -97,7 +97,10 @@ async fn do_once(store: &RedisStore, work: Work, key: &str, number: u128) {
     let id = PermitId::new(SystemClock::wall_now(), number, "bench").expect("an id");
     let taken = store.permit(&spent, &id, PermitStep::Acquire).await.expect("Redis answers");
     assert!(taken.allowed, "there are more places than callers");
-    store.permit(&charges(&[true]), &id, PermitStep::Release).await.expect("Redis answers");
+    store
+        .permit(&charges(&[true]), &id, PermitStep::Release(spile_core::SpendTime::Unknown))
+        .await
+        .expect("Redis answers");
 }
 
 fn limit(takes_permit: bool) -> NamedLimit {

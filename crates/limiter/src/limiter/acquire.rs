@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spile_core::{
     Amount, Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep,
-    Store, StoreError, StoreExt,
+    SpendTime, Store, StoreError, StoreExt,
 };
 use spile_policy::Chain;
 
@@ -230,8 +230,12 @@ impl<S: Store> RateLimiter<S> {
         let inner = &self.inner;
         // It may have been taken while the store did not answer.
         let released_locally = inner.fallback.release(&charges, id);
-        let answer =
-            inner.in_time(inner.deadline, inner.store.permit(&charges, id, PermitStep::Release)).await;
+        let answer = inner
+            .in_time(
+                inner.deadline,
+                inner.store.permit(&charges, id, PermitStep::Release(SpendTime::Unknown)),
+            )
+            .await;
         inner.permits.turns.released(&charges);
         let is_released = match answer {
             Err(_) if released_locally => true,

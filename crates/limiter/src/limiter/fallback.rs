@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spile_core::{
     Amount, Charge, Charges, Clock, Cost, Decision, DecisionSource, FailurePolicy, NamedLimit, Operation,
-    PermitId, PermitStep, Reply, StoreError, Verdict,
+    PermitId, PermitStep, Reply, SpendTime, StoreError, Verdict,
 };
 use spile_memory::MemoryStore;
 
@@ -54,7 +54,9 @@ impl Fallback {
 
     /// Releases places that are counted here. False if they are not.
     pub(crate) fn release(&self, charges: &Charges<'_>, id: &PermitId) -> bool {
-        self.run(Operation::Permit(id, PermitStep::Release), &self.share_of(charges)).verdict == Verdict::Done
+        self.run(Operation::Permit(id, PermitStep::Release(SpendTime::Unknown)), &self.share_of(charges))
+            .verdict
+            == Verdict::Done
     }
 
     /// The same as [`allow`](Self::allow), without spending.

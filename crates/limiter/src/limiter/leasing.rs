@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spile_core::{
     Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, OneOrMany,
-    Outcome, Store, StoreExt,
+    Outcome, SpendTime, Store, StoreExt,
 };
 use spile_runtime::Runtime;
 
@@ -206,7 +206,7 @@ impl<S: Store> LimiterInner<S> {
     pub(super) async fn give_back(&self, portions: &[Portion]) {
         let Some(charges) = Portion::charges_of(portions) else { return };
         let question = self.question(&charges);
-        let answer = self.in_time(self.deadline, self.store.refund(&charges)).await;
+        let answer = self.in_time(self.deadline, self.store.refund(&charges, SpendTime::Unknown)).await;
         question.changed(answer.as_ref());
         if let (Ok(_), Some(leases)) = (answer, &self.leases) {
             leases.gave_back(portions.iter().map(|portion| portion.amount).sum());

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use spile_core::{
     Amount, Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key,
-    Plan, Reason, RefundId, RefundOutcome, Store, StoreError, StoreExt,
+    Plan, Reason, RefundId, RefundOutcome, SpendTime, Store, StoreError, StoreExt,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -34,7 +34,7 @@ pub use self::keyed::KeyedLimiter;
 pub use self::partial::{ChargeDecision, PartialDecision};
 pub use self::plan_list::PlanList;
 pub use self::reservation::Reservation;
-pub use self::settle::{Settled, is_taken};
+pub use self::settle::Settled;
 pub use self::wait::Wait;
 use crate::ask::{Ask, AskOptions};
 use crate::error::{LimiterError, StoreCallError, UnknownPlan};
@@ -120,15 +120,17 @@ impl<S: Store> RateLimiter<S> {
         async move { Ok(self.charge_late(charges?).await?) }
     }
 
-    /// Gives `tokens` back under every limit of these plans, never above a capacity.
+    /// Gives `tokens` back under every limit of these plans, never above a capacity. They were spent by a decision that was
+    /// [charged](Decision::charged_at) at `spent`; a quota takes nothing back from another window, nor if the time is unknown.
     pub fn refund(
         &self,
         key: &str,
         plans: impl PlanList,
         tokens: impl Into<Amount>,
+        spent: impl Into<SpendTime>,
     ) -> impl Future<Output = Result<Decision, StoreCallError>> + Send {
-        let charges = self.charges(key, plans, tokens);
-        async move { Ok(self.refund_charges(charges?).await?) }
+        let (charges, spent) = (self.charges(key, plans, tokens), spent.into());
+        async move { Ok(self.refund_charges(charges?, spent).await?) }
     }
 
     /// Gives `tokens` back as [`refund`](Self::refund) does, once for each `id` of this key: a caller that does not know
@@ -138,12 +140,13 @@ impl<S: Store> RateLimiter<S> {
         key: &str,
         plans: impl PlanList,
         tokens: impl Into<Amount>,
+        spent: impl Into<SpendTime>,
         id: &str,
     ) -> impl Future<Output = Result<RefundDecision, StoreCallError>> + Send {
-        let charges = self.charges(key, plans, tokens);
+        let (charges, spent) = (self.charges(key, plans, tokens), spent.into());
         async move {
             let id = RefundId::new(id).map_err(LimiterError::from)?;
-            Ok(self.refund_charges_once(charges?, id).await?)
+            Ok(self.refund_charges_once(charges?, spent, id).await?)
         }
     }
 
@@ -260,11 +263,15 @@ impl<S: Store> RateLimiter<S> {
         Ok(ChargeDecision { uncovered, decision })
     }
 
-    /// Gives back charges that the caller made.
-    pub async fn refund_charges(&self, charges: Charges<'_>) -> Result<Decision, StoreError> {
-        let inner = &self.inner;
+    /// Gives back charges that the caller made, and that were spent at this time.
+    pub async fn refund_charges(
+        &self,
+        charges: Charges<'_>,
+        spent: impl Into<SpendTime> + Send,
+    ) -> Result<Decision, StoreError> {
+        let (inner, spent) = (&self.inner, spent.into());
         let question = inner.question(&charges);
-        let answer = inner.in_time(inner.deadline, inner.store.refund(&charges)).await;
+        let answer = inner.in_time(inner.deadline, inner.store.refund(&charges, spent)).await;
         question.changed(answer.as_ref());
         Ok(Decision::from_outcome(&charges, &answer?, DecisionSource::Store))
     }
@@ -273,11 +280,12 @@ impl<S: Store> RateLimiter<S> {
     pub async fn refund_charges_once(
         &self,
         charges: Charges<'_>,
+        spent: SpendTime,
         id: RefundId<'_>,
     ) -> Result<RefundDecision, StoreError> {
         let inner = &self.inner;
         let question = inner.question(&charges);
-        let answer = inner.in_time(inner.deadline, inner.store.refund_once(&charges, id)).await;
+        let answer = inner.in_time(inner.deadline, inner.store.refund_once(&charges, spent, id)).await;
         question.changed(answer.as_ref().map(|refunded| &refunded.outcome));
         let RefundOutcome { given, outcome } = answer?;
         Ok(RefundDecision {

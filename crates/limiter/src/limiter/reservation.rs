@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Charges, Cost, Decision, DecisionSource, LimitStatus, ReservationMarker, SettleOutcome, Store,
-    StoreError, StoreExt,
+    Amount, Cost, Decision, DecisionSource, Limit, LimitName, Outcome, ReservationId, SettleOutcome, Store,
+    StoreExt, Verdict,
 };
 use spile_policy::{BucketCharge, Chain, identity};
 
 use super::settle::Settled;
 use super::{PlanList, RateLimiter};
 use crate::ask::Ask;
-use crate::error::{LimiterError, ReserveError};
+use crate::error::{LimiterError, ReserveError, SettleError};
 
 /// Tokens that were charged for work whose cost is not known yet.
 ///
@@ -21,7 +21,7 @@ use crate::error::{LimiterError, ReserveError};
 pub struct Reservation<S: Store + 'static> {
     limiter: RateLimiter<S>,
     chain: Chain,
-    marker: ReservationMarker,
+    id: ReservationId,
     decision: Decision,
     open: bool,
     cancel_on_drop: bool,
@@ -31,7 +31,7 @@ impl<S: Store + 'static> RateLimiter<S> {
     /// Spends `tokens` as [`allow`](Self::allow) does, for work whose cost is known only when it is done. The reservation can be
     /// settled for `ttl`: 1 second to 1 day. A denial is an error, and reserves nothing.
     ///
-    /// A key can have at most [`MOST_OPEN`](ReservationMarker::MOST_OPEN) reservations open at once.
+    /// A key can have at most [`MOST_OPEN`](ReservationId::MOST_OPEN) reservations open at once.
     ///
     /// ```
     /// # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; }
@@ -56,12 +56,12 @@ impl<S: Store + 'static> RateLimiter<S> {
         tokens: impl Into<Amount>,
         ttl: Duration,
     ) -> Result<Reservation<S>, ReserveError> {
-        let (chain, marker) = self.reservation_of(key, plans, tokens.into(), ttl)?;
-        let decision = self.reserve_chain(&chain, marker).await;
+        let (chain, id) = self.reservation_of(key, plans, tokens.into(), ttl)?;
+        let decision = self.reserve_chain(&chain, id).await;
         if !decision.allowed() {
             return Err(ReserveError::Denied(Box::new(decision)));
         }
-        Ok(Reservation { limiter: self.clone(), chain, marker, decision, open: true, cancel_on_drop: false })
+        Ok(Reservation { limiter: self.clone(), chain, id, decision, open: true, cancel_on_drop: false })
     }
 
     fn reservation_of(
@@ -70,8 +70,8 @@ impl<S: Store + 'static> RateLimiter<S> {
         plans: impl PlanList,
         tokens: Amount,
         ttl: Duration,
-    ) -> Result<(Chain, ReservationMarker), LimiterError> {
-        let marker = ReservationMarker::new(self.inner.runtime.random_id(), ttl)?;
+    ) -> Result<(Chain, ReservationId), LimiterError> {
+        let id = ReservationId::new(self.inner.runtime.random_id(), ttl)?;
         let mut chain = Chain::new(None);
         let key = identity(key)?;
         Cost::new(tokens)?;
@@ -79,80 +79,81 @@ impl<S: Store + 'static> RateLimiter<S> {
             self.extend_chain(&mut chain, &key, &plan, tokens)?;
         }
         super::without_permit(chain.priced(tokens)?)?;
-        Ok((chain, marker))
+        Ok((chain, id))
     }
 }
 
 impl<S: Store> RateLimiter<S> {
-    /// Spends a chain as [`allow_charges`](Self::allow_charges) does, so that
-    /// [`settle_chain`](Self::settle_chain) can settle it by the same marker. Leases are not used.
-    pub async fn reserve_chain(&self, chain: &Chain, marker: ReservationMarker) -> Decision {
+    /// Spends a chain as [`allow_charges`](Self::allow_charges) does, so that [`settle_chain`](Self::settle_chain) can settle it by the
+    /// same id. Leases are not used.
+    pub async fn reserve_chain(&self, chain: &Chain, id: ReservationId) -> Decision {
         let Ask { charges, options } = Ask::from(chain);
         let inner = &self.inner;
         let now = inner.fallback.clock.now();
         if let Some(denial) = inner.denied_nearby(&charges, now) {
             return inner.conclude(&charges, &options, Ok(denial), DecisionSource::DenyCache, Some(now));
         }
-        let question = inner.question(&charges);
-        let deadline = options.deadline(inner.deadline);
-        let answer = inner.in_time(deadline, inner.store.spend(&marker.reserve(&charges))).await;
-        // The charges come first, so that the buckets of the markers are left out.
+        let (question, counted) = (inner.question(&charges), id.counted(&charges));
+        let answer = inner.in_time(options.deadline(inner.deadline), inner.store.reserve(&counted, id)).await;
+        // The charges come first, so that the count of open reservations is left out.
         question.answered(answer.as_ref());
-        let (shown, answer) = match answer {
-            Ok(outcome) => {
-                let (shown, outcome) = marker.without_markers(&charges, &outcome);
-                (shown, Ok(outcome))
-            }
-            Err(why) => (charges.clone(), Err(why)),
+        let is_full = |outcome: &Outcome| {
+            let count = counted.iter().zip(outcome.buckets.iter()).nth(charges.len());
+            !outcome.allowed && count.is_some_and(|(count, bucket)| !count.is_covered_by(*bucket, outcome.at))
         };
-        let heard_at = Some(inner.fallback.clock.now());
-        inner.conclude(&shown, &options, answer, DecisionSource::Store, heard_at)
+        // The count is shown only if it denies.
+        let shown = if answer.as_ref().is_ok_and(is_full) { &counted } else { &charges };
+        let answer = answer.map(|outcome| Outcome {
+            buckets: outcome.buckets.into_iter().take(shown.len()).collect(),
+            ..outcome
+        });
+        inner.conclude(shown, &options, answer, DecisionSource::Store, Some(inner.fallback.clock.now()))
     }
 
-    /// Makes a chain that was [reserved](Self::reserve_chain) cost `tokens` in the end, in every bucket. It happens once, however
-    /// often it is asked for: after an error, ask again.
+    /// Makes a chain that was [reserved](Self::reserve_chain) cost this much in the end. It happens once, by one amount, however often
+    /// it is asked for: after an error of the store, ask again.
     ///
     /// # Panics
     /// If the chain is [empty](Chain::is_empty).
     pub async fn settle_chain(
         &self,
         chain: &Chain,
-        marker: ReservationMarker,
-        tokens: impl Into<Amount> + Send,
-    ) -> Result<Settled, StoreError> {
-        let actual = Cost::saturating(tokens);
-        let charges = chain.charges_at(BucketCharge::cost);
-        let mut settled = Settled { already: true, ..Settled::default() };
-        let mut limits: Vec<Option<LimitStatus>> = vec![None; charges.len()];
-        while let Some(next) = limits.iter().position(Option::is_none) {
-            let key = charges[next].key();
-            let places: Vec<usize> = (0..charges.len()).filter(|&at| charges[at].key() == key).collect();
-            let own = Charges::distinct(places.iter().map(|&at| charges[at].clone()));
-            let own = own.expect("a part of a chain is a chain");
-            let done = self.settle_key(&own, marker, actual).await?;
-            settled.already &= !done.settled;
-            settled.uncovered = settled.uncovered.max(done.uncovered);
-            let decision = Decision::from_outcome(&own, &done.outcome, DecisionSource::Store);
-            for (&at, status) in places.iter().zip(decision.limits()) {
-                limits[at] = Some(status.clone());
-            }
+        id: ReservationId,
+        cost: impl Fn(&BucketCharge) -> Amount + Send + Sync,
+    ) -> Result<Settled, SettleError> {
+        let charges = chain.late_charges(BucketCharge::cost);
+        let costs = chain.buckets().iter().map(|bucket| Cost::saturating(cost(bucket)));
+        // The count of open reservations gets its token back.
+        let costs: Vec<Cost> = costs.chain([Cost::ZERO]).collect();
+        let (inner, counted) = (&self.inner, id.counted(&charges));
+        let question = inner.question(&charges);
+        let answer = inner.in_time(inner.deadline, inner.store.settle(&counted, id, &costs)).await;
+        question.changed(answer.as_ref().map(|done| &done.outcome));
+        let SettleOutcome { verdict, uncovered, settled, outcome } = answer?;
+        match verdict {
+            Verdict::Expired => return Err(SettleError::Expired),
+            Verdict::Unknown => return Err(SettleError::Unknown),
+            Verdict::Done | Verdict::Before | Verdict::Denied => {}
         }
-        settled.decision = Decision::standing(limits.into_iter().flatten());
-        Ok(settled)
+        let names = chain.buckets().iter().map(|bucket| bucket.limit().name().clone());
+        let decision = Decision::from_outcome(&charges, &outcome, DecisionSource::Store);
+        Ok(Settled {
+            uncovered,
+            already: verdict == Verdict::Before,
+            costs: names.zip(settled).collect(),
+            decision: Decision::standing(decision.limits().iter().cloned()),
+        })
     }
 
-    /// Settles the charges of one key, in one step of the store.
-    async fn settle_key(
-        &self,
-        charges: &Charges<'_>,
-        marker: ReservationMarker,
-        actual: Cost,
-    ) -> Result<SettleOutcome, StoreError> {
-        let inner = &self.inner;
-        let question = inner.question(charges);
-        let answer = inner.in_time(inner.deadline, inner.store.settle(charges, marker, actual)).await;
-        question.changed(answer.as_ref().map(|done| &done.outcome));
-        answer
+    /// The limit of this name now.
+    fn limit_in_force(&self, name: &LimitName) -> Option<Limit> {
+        let plan = name.as_str().split('/').next()?;
+        let mut found = None;
+        self.inner.plans.visit(plan, &mut |plan| {
+            let limit = plan.limits().iter().find(|limit| limit.name() == name);
+            found = limit.map(|limit| *limit.limit());
+        });
+        found
     }
 }
 
@@ -169,13 +170,22 @@ impl<S: Store + 'static> Reservation<S> {
         self
     }
 
-    /// Makes it cost `tokens` in the end. Less is given back; more is charged, into debt if need be. It happens once: after an
-    /// error it can be asked for again, after a success [`already`](Settled::already) says that nothing was changed.
-    pub async fn settle(&mut self, tokens: impl Into<Amount> + Send) -> Result<Settled, StoreError> {
-        if !self.open {
-            return Ok(Settled { already: true, ..Settled::default() });
-        }
-        let settled = self.limiter.settle_chain(&self.chain, self.marker, tokens).await?;
+    /// Makes it cost `tokens` in the end, under every limit. Less is given back; more is charged, into debt if need be. It happens
+    /// once, by one amount: after an error of the store it can be asked for again, after a success
+    /// [`already`](Settled::already) is true and nothing changes.
+    pub async fn settle(&mut self, tokens: impl Into<Amount> + Send) -> Result<Settled, SettleError> {
+        let tokens = tokens.into();
+        self.settle_each(|_| tokens).await
+    }
+
+    /// Makes it cost this much under each limit, as [`settle`](Self::settle) does.
+    pub async fn settle_each(
+        &mut self,
+        cost: impl Fn(&LimitName) -> Amount + Send + Sync,
+    ) -> Result<Settled, SettleError> {
+        let chain = self.chain.clone().settling(|_, name| self.limiter.limit_in_force(name));
+        let settled =
+            self.limiter.settle_chain(&chain, self.id, |bucket| cost(bucket.limit().name())).await?;
         self.open = false;
         Ok(settled)
     }
@@ -187,11 +197,12 @@ impl<S: Store + 'static> Drop for Reservation<S> {
             return;
         }
         let Some(spawner) = self.limiter.inner.runtime.spawner() else { return };
-        let (limiter, marker) = (self.limiter.clone(), self.marker);
+        let (limiter, id) = (self.limiter.clone(), self.id);
         let chain = std::mem::replace(&mut self.chain, Chain::new(None));
+        let chain = chain.settling(|_, name| limiter.limit_in_force(name));
         spawner.spawn(async move {
             // If the store does not answer, the reservation stays charged, as if the process had ended.
-            let _settled = limiter.settle_chain(&chain, marker, 0).await;
+            let _settled = limiter.settle_chain(&chain, id, |_| Amount::ZERO).await;
         });
     }
 }

@@ -1,8 +1,6 @@
 //! Settling: replaces what a request was charged at first by what it cost in the end.
 
-use std::ptr;
-
-use spile_core::{Amount, Decision, DecisionSource, LimitStatus, Reason, Store, StoreError};
+use spile_core::{Amount, Decision, LimitName, Store, StoreError};
 use spile_policy::{BucketCharge, Chain};
 
 use super::RateLimiter;
@@ -16,6 +14,8 @@ pub struct Settled {
     pub uncovered: Amount,
     /// True if it had been settled before: then nothing was charged or given back this time.
     pub already: bool,
+    /// The amounts at which a reservation was settled, now or before. Empty for other charges.
+    pub costs: Vec<(LimitName, Amount)>,
     /// The limits of the chain now, scaled as they were for the decision that is settled. `None` if they have not changed,
     /// or the store did not answer.
     pub decision: Option<Decision>,
@@ -56,18 +56,10 @@ impl<S: Store> RateLimiter<S> {
             settled.uncovered = charged.uncovered;
             left = Some(charged.decision);
         }
-        if is_taken(decision) && chain.buckets().iter().any(|bucket| less(bucket) > Amount::ZERO) {
-            let over = self.windows_over(chain, decision).await;
-            let back = |(at, bucket): (usize, &BucketCharge)| {
-                if over.contains(&at) { Amount::ZERO } else { less(bucket) }
-            };
-            let back: Vec<Amount> = chain.buckets().iter().enumerate().map(back).collect();
-            if back.iter().any(|amount| *amount > Amount::ZERO) {
-                let index =
-                    |bucket: &BucketCharge| chain.buckets().iter().position(|own| ptr::eq(own, bucket));
-                let back = |bucket: &BucketCharge| index(bucket).map_or(Amount::ZERO, |at| back[at]);
-                left = Some(self.refund_charges(chain.charges_at(back)).await?);
-            }
+        if let Some(spent) = decision.charged_at()
+            && chain.buckets().iter().any(|bucket| less(bucket) > Amount::ZERO)
+        {
+            left = Some(self.refund_charges(chain.charges_at(less), Some(spent)).await?);
         }
         settled.decision = left.and_then(|left| {
             let standing = left.limits().iter().zip(decision.limits());
@@ -75,24 +67,4 @@ impl<S: Store> RateLimiter<S> {
         });
         Ok(settled)
     }
-
-    /// The indexes of the quotas whose window has ended since the decision, by the store's clock. The store is asked only if the
-    /// chain has a quota.
-    async fn windows_over(&self, chain: &Chain, decision: &Decision) -> Vec<usize> {
-        if chain.buckets().iter().all(|bucket| bucket.limit().limit().windows().is_none()) {
-            return Vec::new();
-        }
-        let now = self.peek_charges(chain.charges_at(|_| Amount::ZERO)).await;
-        let is_over = |then: &LimitStatus, now: &LimitStatus| {
-            let windows = then.limit().windows();
-            windows.is_some_and(|windows| !windows.window_at(then.at()).contains(now.at()))
-        };
-        let statuses = decision.limits().iter().zip(now.limits()).enumerate();
-        statuses.filter(|(_, (then, now))| is_over(then, now)).map(|(at, _)| at).collect()
-    }
-}
-
-/// True if the store charged. After a decision by failure policy or in shadow mode, a refund would create tokens.
-pub fn is_taken(decision: &Decision) -> bool {
-    decision.reason() == Reason::Ok && decision.source() != DecisionSource::Local
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use spile_core::{Charge, Charges, LimitName, Micros, PermitStep, Store, StoreError, StoreExt};
+use spile_core::{Charge, Charges, LimitName, Micros, PermitStep, SpendTime, Store, StoreError, StoreExt};
 use spile_runtime::{Runtime, Spawner};
 use tokio::sync::Notify;
 
@@ -458,7 +458,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         // Also if they are counted elsewhere: the store may have got a question whose answer was lost.
         let mut was_held = false;
         if places.may_be_in_store() {
-            let released = self.store.permit(&charges, places.id(), PermitStep::Release);
+            let released = self.store.permit(&charges, places.id(), PermitStep::Release(SpendTime::Unknown));
             was_held = self.in_time(self.deadline, released).await?.allowed;
         }
         self.permits.turns.released(&charges);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use spile_core::{
-    Amount, Decision, DecisionSource, FakeClock, InMemoryPlans, Limit, Plan, StoreError, StoreExt,
+    Amount, Decision, DecisionSource, FakeClock, InMemoryPlans, Limit, Plan, SpendTime, StoreError, StoreExt,
 };
 use spile_limiter::{RateLimiter, Wait};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
@@ -100,7 +100,7 @@ async fn a_denial_that_is_asked_for_is_renewed_in_the_background_by_one_look() {
 async fn a_look_that_finds_tokens_of_another_instance_lets_the_next_question_ask() {
     let (limiter, store, clocks) = denied().await;
     let other = instance(&store, &clocks, 1);
-    let _ = other.refund("ann", ["slow"], 1).await.unwrap();
+    let _ = other.refund("ann", ["slow"], 1, SpendTime::ThisWindow).await.unwrap();
     clocks.advance(INTERVAL * 9 / 10);
     assert!(!ask(&limiter, "slow", 1).await.allowed());
     tokio::time::sleep(INTERVAL / 4 + Duration::from_millis(1)).await;
@@ -110,10 +110,10 @@ async fn a_look_that_finds_tokens_of_another_instance_lets_the_next_question_ask
 #[tokio::test]
 async fn own_refunds_and_resets_are_seen_at_once() {
     let (limiter, _, _) = denied().await;
-    let _ = limiter.refund("ann", ["slow"], 1).await.unwrap();
+    let _ = limiter.refund("ann", ["slow"], 1, SpendTime::ThisWindow).await.unwrap();
     assert!(ask(&limiter, "slow", 1).await.allowed());
     assert!(!ask(&limiter, "slow", 1).await.allowed());
-    limiter.refund_once("ann", ["slow"], 1, "r1").await.unwrap();
+    limiter.refund_once("ann", ["slow"], 1, SpendTime::ThisWindow, "r1").await.unwrap();
     assert!(ask(&limiter, "slow", 1).await.allowed());
     assert!(!ask(&limiter, "slow", 1).await.allowed());
     limiter.reset("ann", ["slow"]).await.unwrap();
@@ -261,7 +261,8 @@ async fn play(acts: Vec<(usize, Act, u64, u64)>) -> Result<usize, TestCaseError>
             Act::Pause { us } => clocks.advance(Duration::from_micros(us)),
             Act::Refund { plan, cost } => {
                 changed[plan][machine] = Some(now(&clocks, 0));
-                let _ = limiter.refund("ann", [PLANS[plan]], cost.min(2)).await.unwrap();
+                let _ =
+                    limiter.refund("ann", [PLANS[plan]], cost.min(2), SpendTime::ThisWindow).await.unwrap();
             }
             Act::Reset { plan } => {
                 changed[plan][machine] = Some(now(&clocks, 0));
@@ -437,7 +438,7 @@ proptest! {
             for (act, tokens, there, back) in acts {
                 store.takes(Trip { there: Duration::from_micros(there), back: Duration::from_micros(back) });
                 match act {
-                    0 => drop(limiter.refund("ann", ["wide"], tokens).await.unwrap()),
+                    0 => drop(limiter.refund("ann", ["wide"], tokens, SpendTime::ThisWindow).await.unwrap()),
                     1 => drop(limiter.charge("ann", ["wide"], tokens).await.unwrap()),
                     2 => drop(limiter.spend_up_to("ann", ["wide"], tokens).await.unwrap()),
                     3 => drop(limiter.peek("ann", ["wide"], tokens).await.unwrap()),

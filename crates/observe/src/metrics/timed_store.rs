@@ -78,9 +78,11 @@ impl<S: Store> TimedStore<S> {
 
     fn histogram(&self, operation: &Operation<'_>) -> &Histogram {
         match operation {
-            Operation::Spend | Operation::SpendUpTo | Operation::Charge => &self.spend,
+            Operation::Spend | Operation::SpendUpTo | Operation::Charge | Operation::Reserve(_) => {
+                &self.spend
+            }
             Operation::Peek => &self.peek,
-            Operation::Refund(_) | Operation::Settle(..) => &self.refund,
+            Operation::Refund { .. } | Operation::Settle(..) => &self.refund,
             Operation::Permit(..) => &self.permit,
             Operation::Reset => &self.reset,
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 use spile_core::{
-    Amount, Charge, ChargeError, Charges, Cost, FailurePolicy, NamedLimit, OneOrMany, Plan, Rate,
+    Amount, Charge, ChargeError, Charges, Cost, FailurePolicy, Limit, LimitName, NamedLimit, OneOrMany, Plan,
+    Rate,
 };
 
 use crate::key::ResolvedKey;
@@ -92,18 +93,23 @@ impl Chain {
         self
     }
 
-    /// The chain in this mode, whichever mode its rule has by now: for what was charged or taken before that changed.
+    /// The chain under the limits that are in force now, for settling charges that were made under earlier ones. `in_force` finds the
+    /// limit of a key by its name outside of shadow mode; a limit that is gone stays as it was.
     #[must_use]
-    pub fn in_mode(mut self, shadow: bool) -> Self {
-        if shadow != self.shadow {
-            self.shadow = shadow;
-            for bucket in self.buckets.iter_mut() {
-                let name = bucket.limit.name();
-                let name = if shadow { name.shadowed() } else { name.enforced() };
-                bucket.limit = NamedLimit::new(name, *bucket.limit.limit());
+    pub fn settling(mut self, in_force: impl Fn(&ResolvedKey, &LimitName) -> Option<Limit>) -> Self {
+        for bucket in self.buckets.iter_mut() {
+            let (name, former) = (bucket.limit.name().clone(), *bucket.limit.limit());
+            if let Some(limit) = in_force(&self.keys[bucket.key], &name.enforced()) {
+                bucket.limit = NamedLimit::new(name, limit.settling(&former));
             }
         }
         self
+    }
+
+    /// The limit of a key under this name outside of shadow mode.
+    pub fn limit_of(&self, key: &ResolvedKey, name: &LimitName) -> Option<Limit> {
+        let mut own = self.charged().filter(|(own, _)| *own == key).map(|(_, bucket)| bucket.limit());
+        own.find(|limit| limit.name().unshadowed() == name.as_str()).map(|limit| *limit.limit())
     }
 
     /// Makes it a question about a request even if it spends nothing: whether a token is there. Such a question is
@@ -171,6 +177,18 @@ impl Chain {
     ) -> Result<(), ChargeError> {
         let (key, limit) = (self.key_index(key), named(limit, self.shadow));
         self.put(BucketCharge::new(key, limit, cost.into(), false), SameBucket::Highest).map(drop)
+    }
+
+    /// Adds a charge as an earlier chain [had it](Self::charged).
+    pub fn restore(
+        &mut self,
+        key: &ResolvedKey,
+        limit: NamedLimit,
+        cost: Amount,
+        is_fixed: bool,
+    ) -> Result<(), ChargeError> {
+        let (key, limit) = (self.key_index(key), named(limit, self.shadow));
+        self.put(BucketCharge::new(key, limit, cost, is_fixed), SameBucket::Highest).map(drop)
     }
 
     /// Adds a bucket that denies every request.
@@ -247,6 +265,11 @@ impl Chain {
     /// The buckets, in the order of a decision's limits.
     pub fn buckets(&self) -> &[BucketCharge] {
         &self.buckets
+    }
+
+    /// The buckets, each with its key.
+    pub fn charged(&self) -> impl Iterator<Item = (&ResolvedKey, &BucketCharge)> {
+        self.buckets.iter().map(|bucket| (&self.keys[bucket.key], bucket))
     }
 
     /// The first limit that is a concurrency, so that the request needs a permit.
@@ -412,6 +435,11 @@ impl BucketCharge {
     /// The cost that the rule sets. It differs from [`cost`](Self::cost) if the request was charged an estimate.
     pub const fn rule_cost(&self) -> Amount {
         self.rule_cost
+    }
+
+    /// True if the rule sets the cost, whatever the request costs in the end.
+    pub const fn is_fixed(&self) -> bool {
+        self.fixed
     }
 
     /// The cost in the end, if the request turns out to cost `actual`.

@@ -217,7 +217,8 @@ impl Policy {
             chain.tighten_failure_policy(self.failure_policy_of(rule));
             let tokens = cost.unwrap_or(rule.cost).amount();
             for plan in self.plans_of(rule, tenant) {
-                chain.charge(key, plan, tokens).map_err(AskError::Chain)?;
+                let charged = chain.charge_plan(key, plan, tokens, rule.cost.amount(), rule.fixed_cost);
+                charged.map_err(AskError::Chain)?;
             }
         }
         if chain.is_empty() { Ok(None) } else { check_passable(chain).map(Some) }

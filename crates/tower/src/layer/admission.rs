@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use http::{Extensions, Response};
 use http_body::Body;
 use spile_core::{Amount, Decision, Store};
-use spile_limiter::{Ask, LimiterError, Permit, Settled, StoreCallError, is_taken};
+use spile_limiter::{Ask, LimiterError, Permit, Settled, StoreCallError};
 use spile_policy::Chain;
 
 use super::state::LayerState;
@@ -127,7 +127,11 @@ impl Admission {
     /// Gives `tokens` back under every limit of this layer, never above a capacity. Gives nothing back if the request was let in
     /// without the store.
     pub async fn refund(&self, tokens: impl Into<Amount> + Send) -> Result<(), StoreCallError> {
-        if is_taken(&self.decision) { self.layer.refund(self, tokens.into()).await } else { Ok(()) }
+        if self.decision.charged_at().is_some() {
+            self.layer.refund(self, tokens.into()).await
+        } else {
+            Ok(())
+        }
     }
 
     #[inline]
@@ -255,7 +259,10 @@ impl<S: Store> Settle for LayerState<S> {
 
     fn refund<'a>(&'a self, to: &'a Admission, tokens: Amount) -> Settling<'a, Result<(), StoreCallError>> {
         Box::pin(async move {
-            let _left = self.limiter.refund_charges(to.chain.charges_at(|_| tokens)).await?;
+            let _left = self
+                .limiter
+                .refund_charges(to.chain.charges_at(|_| tokens), to.decision.charged_at())
+                .await?;
             Ok(())
         })
     }
