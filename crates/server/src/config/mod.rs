@@ -55,7 +55,7 @@ pub(crate) use self::log::LogConfig;
 pub use self::log::{LogFormat, LogLevel, UnknownLogLevel};
 pub(crate) use self::observe::ObserveConfig;
 pub(crate) use self::origin::{Origin, Stamp};
-pub(crate) use self::plan::PlanSpec;
+pub(crate) use self::plan::{LimitSpec, PlanSpec};
 pub use self::resp::RespConfig;
 pub use self::route::RouteConfig;
 use self::route::RouteFiles;

@@ -240,6 +240,20 @@ impl LimitSpec {
         }
     }
 
+    /// A limit as a ticket carries it, with the members that it has.
+    pub(crate) fn record(limit: &NamedLimit) -> serde_json::Value {
+        let mut record = serde_json::to_value(Self::own(limit)).expect("names and numbers are JSON");
+        if let Some(members) = record.as_object_mut() {
+            members.retain(|_, value| !value.is_null());
+        }
+        record
+    }
+
+    /// The limit that [`record`](Self::record) wrote. `None` if it is not one.
+    pub(crate) fn recorded(record: &serde_json::Value) -> Option<Limit> {
+        Self::deserialize(record).ok()?.check(&At::FILE, &mut Faults::default())
+    }
+
     /// Whether it says anything about a limit.
     fn is_empty(&self) -> bool {
         *self == Self { name: self.name.clone(), ..Self::default() }

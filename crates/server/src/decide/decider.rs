@@ -7,10 +7,10 @@ use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use spile_core::{
-    Amount, Clock, Cost, Decision, FailurePolicy, Micros, PermitId, Plan, RefundId, ReservationMarker, Store,
-    StoreError,
+    Amount, Clock, Cost, Decision, FailurePolicy, Micros, PermitId, Plan, RefundId, ReservationId, SpendTime,
+    Store, StoreError,
 };
-use spile_limiter::{Ask, ChargeDecision, PermitCounts, PermitStats, RateLimiter, Settled};
+use spile_limiter::{Ask, ChargeDecision, PermitCounts, PermitStats, RateLimiter, SettleError, Settled};
 use spile_memory::Usage;
 use spile_observe::{KeyDenial, Watch, trace};
 use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
@@ -205,22 +205,22 @@ impl Decider {
         }
     }
 
-    /// Gives back what the chain would cost.
-    pub(crate) async fn refund(&self, chain: Option<&Chain>) -> Result<Decision, StoreError> {
-        match chain {
-            Some(chain) => self.limiter.refund_charges(chain.charges_at(BucketCharge::cost)).await,
-            None => Ok(self.unlimited()),
-        }
+    /// Gives back the cost of the chain, which was spent at this time.
+    pub(crate) async fn refund(&self, chain: &Chain, spent: SpendTime) -> Result<Decision, StoreError> {
+        self.limiter.refund_charges(chain.charges_at(BucketCharge::cost), spent).await
     }
 
-    /// The same, once for each id. Also says whether it was given now.
+    /// The same, once for each id if there is one. Also returns whether it was given now.
     pub(crate) async fn refund_once(
         &self,
         chain: Option<&Chain>,
+        spent: SpendTime,
         id: Option<RefundId<'_>>,
     ) -> Result<(Decision, bool), StoreError> {
-        let (Some(chain), Some(id)) = (chain, id) else { return Ok((self.refund(chain).await?, true)) };
-        let refunded = self.limiter.refund_charges_once(chain.charges_at(BucketCharge::cost), id).await?;
+        let Some(chain) = chain else { return Ok((self.unlimited(), true)) };
+        let Some(id) = id else { return Ok((self.refund(chain, spent).await?, true)) };
+        let charges = chain.charges_at(BucketCharge::cost);
+        let refunded = self.limiter.refund_charges_once(charges, spent, id).await?;
         Ok((refunded.decision, refunded.given))
     }
 
@@ -245,23 +245,23 @@ impl Decider {
         Ok(self.limiter.charge_late(Ask::for_chain(chain, charges).within(deadline)).await?.decision)
     }
 
-    /// Spends a chain so that it can be settled by the same marker.
-    pub(crate) async fn reserve(&self, chain: Option<&Chain>, marker: ReservationMarker) -> Decision {
+    /// Spends a chain so that it can be settled by the same id.
+    pub(crate) async fn reserve(&self, chain: Option<&Chain>, id: ReservationId) -> Decision {
         match chain {
-            Some(chain) => self.limiter.reserve_chain(chain, marker).await,
+            Some(chain) => self.limiter.reserve_chain(chain, id).await,
             None => self.unlimited(),
         }
     }
 
-    /// Makes what was reserved cost `tokens` in the end, once. Also says how the limits are now.
+    /// Makes a reserved chain cost this much in the end, once. Also returns the state of its limits.
     pub(crate) async fn settle(
         &self,
         chain: Option<&Chain>,
-        marker: ReservationMarker,
-        tokens: Amount,
-    ) -> Result<(Settled, Decision), StoreError> {
+        id: ReservationId,
+        cost: impl Fn(&BucketCharge) -> Amount + Send + Sync,
+    ) -> Result<(Settled, Decision), SettleError> {
         let settled = match chain {
-            Some(chain) => self.limiter.settle_chain(chain, marker, tokens).await?,
+            Some(chain) => self.limiter.settle_chain(chain, id, cost).await?,
             None => Settled::default(),
         };
         let decision = settled.decision.clone().unwrap_or_else(|| self.unlimited());
@@ -285,15 +285,14 @@ impl Decider {
 
     /// Keeps a permit for another hold time, and tells that. `None` if it is not held any more.
     pub(crate) async fn renew(&self, permit: &PresentedPermit) -> Result<Option<Duration>, StoreError> {
-        let PresentedPermit { id, degraded, chain: Some(chain) } = permit else { return Ok(None) };
+        let PresentedPermit { id, degraded, chain } = permit;
         let renewed = self.limiter.renew_permit(chain, id, *degraded).await?;
         Ok(chain.hold().filter(|_| renewed))
     }
 
     /// Ends a permit. False if it was not held any more.
     pub(crate) async fn release(&self, permit: &PresentedPermit) -> Result<bool, StoreError> {
-        let PresentedPermit { id, chain: Some(chain), .. } = permit else { return Ok(false) };
-        self.limiter.release_permit(chain, id).await
+        self.limiter.release_permit(&permit.chain, &permit.id).await
     }
 
     /// Makes buckets full again.

@@ -149,9 +149,9 @@ impl Inspect for ServerStore {
 
 const fn span_name(operation: &Operation<'_>) -> &'static str {
     match operation {
-        Operation::Spend | Operation::SpendUpTo | Operation::Charge => "store spend",
+        Operation::Spend | Operation::SpendUpTo | Operation::Charge | Operation::Reserve(_) => "store spend",
         Operation::Peek => "store peek",
-        Operation::Refund(_) | Operation::Settle(..) => "store refund",
+        Operation::Refund { .. } | Operation::Settle(..) => "store refund",
         Operation::Permit(..) => "store permit",
         Operation::Reset => "store reset",
     }

@@ -10,8 +10,7 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use prost::Message;
-use spile_core::Decision;
-use spile_limiter::is_taken;
+use spile_core::{Decision, SpendTime};
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
 use spile_policy::{DescriptorOwed, DescriptorsOwed, ShadowOwed};
 use spile_tower::response::HeaderFields;
@@ -215,7 +214,10 @@ impl RateLimitService {
                 ShadowOwed::Spend(chain) => self.decider.allow_within(chain, within).await,
                 ShadowOwed::Late(chain) => self.decider.charge_within(chain, within).await.ok()?,
                 ShadowOwed::Refund(chain) => {
-                    timeout_at(deadline, self.decider.refund(Some(chain))).await.ok()?.ok()?
+                    timeout_at(deadline, self.decider.refund(chain, SpendTime::ThisWindow))
+                        .await
+                        .ok()?
+                        .ok()?
                 }
             };
             Some((*at, decision))
@@ -237,11 +239,13 @@ impl RateLimitService {
         let enforced = self.spend(owed, deadline.duration_since(Instant::now())).await;
         let charged = charged.with_enforced(enforced);
         if !charged.passes_enforced() {
-            let taken = charged.passed().filter(|one| is_taken(&one.decision));
-            let back = taken.filter_map(|one| match &owed.each[one.at] {
-                DescriptorOwed::Any(chain) => Some(timeout_at(deadline, self.decider.refund(Some(chain)))),
-                _ => None,
-            });
+            let back =
+                charged.passed().filter_map(|one| match (&owed.each[one.at], one.decision.charged_at()) {
+                    (DescriptorOwed::Any(chain), Some(spent)) => {
+                        Some(timeout_at(deadline, self.decider.refund(chain, SpendTime::At(spent))))
+                    }
+                    _ => None,
+                });
             // If the store fails or is late, they stay charged.
             let _given_back = join_all(back).await;
         }
@@ -276,7 +280,8 @@ impl RateLimitService {
     async fn refund(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
             DescriptorOwed::Refund(chain) => {
-                let given_back = self.decider.refund(Some(chain));
+                // Hits below zero have no time.
+                let given_back = self.decider.refund(chain, SpendTime::ThisWindow);
                 Some((at, timeout_at(deadline, given_back).await.ok()?.ok()?))
             }
             _ => None,

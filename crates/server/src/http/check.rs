@@ -8,12 +8,12 @@ use spile_policy::{Chain, Policy};
 use spile_tower::response;
 
 use super::body::{read_json, read_json_up_to};
-use super::json::{write_charge, write_decision, write_refund};
+use super::json::{write_charge, write_decision, write_refund, write_status};
 use super::problem::Problem;
 use super::reply::{HttpReply, reply};
 use crate::decide::Decider;
 use crate::input::fault::Fault;
-use crate::input::typed::{AtMost, Object, TypedQuestion, TypedRefund, parse, refund_id};
+use crate::input::typed::{AtMost, Object, TypedMicros, TypedQuestion, TypedRefund, parse, refund_id};
 use crate::openapi::{self, Charged, Decided, Looked, NotAsked, Questions, Refunded};
 
 const JSON: &str = "application/json";
@@ -47,7 +47,9 @@ pub(crate) async fn check(
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
     let chain = typed.owed_without_permit(&decider.in_force().policy)?;
     let decision = decider.allow_chain(chain.as_ref()).await;
-    Ok(decision_reply(response::status(&decision), &decision, decider.wall_now()))
+    let mut body = Vec::with_capacity(USUAL_BYTES);
+    write_decision(&mut body, &decision);
+    Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
 }
 
 /// Looks without spending: 200 whatever the answer, for the question itself was answered.
@@ -69,10 +71,13 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -
         Reason::FailClosed => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::OK,
     };
-    Ok(decision_reply(status, &decision, decider.wall_now()))
+    let mut body = Vec::with_capacity(USUAL_BYTES);
+    write_status(&mut body, &decision);
+    Ok(reply_with_fields(status, &decision, decider.wall_now(), body))
 }
 
-/// Gives tokens back, never above a capacity; with an `id` once, however often it is sent.
+/// Gives tokens back, never above a capacity, and to a quota only within the window that they were spent in (`at`); with an `id` once,
+/// however often it is sent.
 #[utoipa::path(
     post,
     path = "/v1/refund",
@@ -88,10 +93,10 @@ pub(crate) async fn refund(
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedRefund<'_>> = parse(&body)?;
-    let (typed, id) = typed.into_parts();
+    let (typed, id, at) = typed.into_parts();
     let id = id.as_deref().map(refund_id).transpose()?;
     let chain = typed.owed(&decider.in_force().policy)?;
-    let refunded = decider.refund_once(chain.as_ref(), id).await;
+    let refunded = decider.refund_once(chain.as_ref(), at.map(|TypedMicros(at)| at).into(), id).await;
     let (decision, given) = refunded.map_err(|why| Problem::refund_failed(&why))?;
     let mut body = Vec::with_capacity(USUAL_BYTES);
     write_refund(&mut body, &decision, given);
@@ -171,12 +176,6 @@ fn owed_by_all(
         typed.owed_without_permit(policy).map_err(|fault| fault.at_index(index))
     };
     typed.items.iter().enumerate().map(owed).collect()
-}
-
-fn decision_reply(status: StatusCode, decision: &Decision, wall: Micros) -> HttpReply {
-    let mut body = Vec::with_capacity(USUAL_BYTES);
-    write_decision(&mut body, decision);
-    reply_with_fields(status, decision, wall, body)
 }
 
 pub(super) fn reply_with_fields(

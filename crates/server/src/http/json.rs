@@ -4,10 +4,20 @@
 
 use std::time::Duration;
 
-use spile_core::{Amount, Decision, LimitStatus};
+use spile_core::{Amount, Decision, LimitStatus, Micros};
+use spile_limiter::Settled;
 
 /// Appends the decision in the shape that `POST /v1/check` answers with.
 pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
+    write_decision_at(out, decision, decision.charged_at());
+}
+
+/// Appends a decision that has charged nothing, in the same shape.
+pub(crate) fn write_status(out: &mut Vec<u8>, decision: &Decision) {
+    write_decision_at(out, decision, None);
+}
+
+fn write_decision_at(out: &mut Vec<u8>, decision: &Decision, charged_at: Option<Micros>) {
     let binding = decision.binding();
     text(out, if decision.allowed() { "{\"allowed\":true" } else { "{\"allowed\":false" });
     amount(out, ",\"limit\":", binding.limit().capacity());
@@ -20,6 +30,10 @@ pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
     }
     quoted(out, ",\"reason\":", decision.reason().as_str());
     text(out, if decision.degraded() { ",\"degraded\":true" } else { ",\"degraded\":false" });
+    match charged_at {
+        Some(at) => number(out, ",\"at\":", at.get()),
+        None => text(out, ",\"at\":null"),
+    }
     text(out, ",\"limits\":[");
     for (index, status) in decision.limits().iter().enumerate() {
         text(out, if index == 0 { "" } else { "," });
@@ -31,13 +45,13 @@ pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
 /// Appends the decision in the shape that `POST /v1/refund` answers with.
 pub(crate) fn write_refund(out: &mut Vec<u8>, decision: &Decision, given: bool) {
     text(out, if given { "{\"refunded\":true" } else { "{\"refunded\":false" });
-    write_members(out, decision);
+    write_members(out, decision, None);
 }
 
 /// Appends the decision in the shape that `POST /v1/charge` answers with.
 pub(crate) fn write_charge(out: &mut Vec<u8>, decision: &Decision, uncovered: Amount) {
     amount(out, "{\"uncovered\":", uncovered);
-    write_members(out, decision);
+    write_members(out, decision, decision.charged_at());
 }
 
 /// Appends the decision in the shape that `POST /v1/reserve` answers with. An id is of letters, digits, `-` and `_`.
@@ -46,14 +60,20 @@ pub(crate) fn write_reservation(out: &mut Vec<u8>, decision: &Decision, id: Opti
         Some(id) => quoted(out, "{\"id\":", id),
         None => text(out, "{\"id\":null"),
     }
-    write_members(out, decision);
+    write_members(out, decision, decision.charged_at());
 }
 
 /// Appends the decision in the shape that `POST /v1/settle` answers with.
-pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: bool, uncovered: Amount) {
-    text(out, if settled { "{\"settled\":true" } else { "{\"settled\":false" });
-    amount(out, ",\"uncovered\":", uncovered);
-    write_members(out, decision);
+pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: &Settled) {
+    text(out, if settled.already { "{\"settled\":false" } else { "{\"settled\":true" });
+    amount(out, ",\"uncovered\":", settled.uncovered);
+    text(out, ",\"costs\":{");
+    for (index, (name, cost)) in settled.costs.iter().enumerate() {
+        quoted(out, if index == 0 { "" } else { "," }, name.unshadowed());
+        amount(out, ":", *cost);
+    }
+    text(out, "}");
+    write_members(out, decision, None);
 }
 
 /// Appends the decision in the shape that `POST /v1/acquire` answers with: the permit and its hold time, if there is one. A permit
@@ -67,7 +87,7 @@ pub(crate) fn write_acquired(out: &mut Vec<u8>, decision: &Decision, permit: Opt
         }
         None => text(out, "{\"permit\":null,\"holdMs\":null,\"renewAfterMs\":null"),
     }
-    write_members(out, decision);
+    write_members(out, decision, decision.charged_at());
 }
 
 /// Appends what `POST /v1/renew` answers with.
@@ -83,9 +103,9 @@ pub(crate) fn write_released(out: &mut Vec<u8>, released: bool) {
 }
 
 /// Appends the members of a decision to an object that has been opened and has members.
-fn write_members(out: &mut Vec<u8>, decision: &Decision) {
+fn write_members(out: &mut Vec<u8>, decision: &Decision, charged_at: Option<Micros>) {
     let start = out.len();
-    write_decision(out, decision);
+    write_decision_at(out, decision, charged_at);
     // In place of the brace that opened the decision.
     out[start] = b',';
 }

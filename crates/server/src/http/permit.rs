@@ -47,8 +47,7 @@ pub(crate) async fn acquire(
     // Lets the connection notice that its client has hung up: then this future is dropped, and no permit is taken.
     yield_now().await;
     let (decision, id) = decider.acquire(chain.as_ref(), &holder).await;
-    let shadow = chain.as_ref().is_some_and(Chain::is_shadow);
-    let permit = id.as_ref().map(|id| PermitTicket::new(id, &decision, shadow, question).to_text());
+    let permit = id.as_ref().map(|id| PermitTicket::new(id, &decision, chain.as_ref(), question).to_text());
     let hold = chain.as_ref().and_then(Chain::hold);
     let unanswered = chain.zip(id).map(|(chain, id)| UnansweredPermit::new(decider, chain, id));
     yield_now().await;

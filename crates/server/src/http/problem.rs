@@ -119,6 +119,18 @@ impl Problem {
         Self::store_failed().with("detail", detail)
     }
 
+    /// A reservation that cannot be settled any more.
+    pub(crate) fn reservation_expired() -> Self {
+        let detail = "id: the reservation has expired, and stays charged as it was reserved; charge or refund the difference";
+        Self::new(StatusCode::GONE, detail).with("field", "id").with("settled", false)
+    }
+
+    /// A reservation that the store does not have.
+    pub(crate) fn reservation_unknown() -> Self {
+        let detail = "id: there is no such reservation: it was not made, its id was changed, or it expired more than an hour ago";
+        Self::new(StatusCode::NOT_FOUND, detail).with("field", "id").with("settled", false)
+    }
+
     /// A permit of whose renewal the store told nothing. It can be sent again in any case.
     pub(crate) fn renew_failed() -> Self {
         let detail = format!("{UNAVAILABLE}. Send it again: the permit is held until its hold time ends.");

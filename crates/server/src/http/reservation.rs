@@ -6,9 +6,11 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
-use spile_core::{Cost, ReservationMarker};
+use sha2::{Digest, Sha256};
+use spile_core::{Amount, Cost, ReservationId, ReservationTtlError};
+use spile_limiter::SettleError;
 use spile_listener::ClientBody;
-use spile_policy::Chain;
+use spile_policy::{BucketCharge, Chain, Policy};
 use spile_tower::response;
 
 use super::body::read_json;
@@ -18,6 +20,8 @@ use super::problem::Problem;
 use super::reply::HttpReply;
 use crate::decide::Decider;
 use crate::input::fault::Fault;
+use crate::input::recorded_chain::RecordedChain;
+use crate::input::tokens::TypedTokens;
 use crate::input::typed::{Object, Ttl, TypedQuestion, TypedReserve, TypedSettle, bound_of, parse};
 use crate::openapi::{NotAsked, ReserveQuestion, Reserved, SettleQuestion, Settled};
 
@@ -42,18 +46,18 @@ pub(crate) async fn reserve(
     let Object(typed): Object<TypedReserve<'_>> = parse(&body)?;
     let (question, ttl) = typed.into_parts();
     let ttl = ttl.map_or(USUAL_TTL, |Ttl(ttl)| ttl);
-    let marker = ReservationMarker::new(random_id(), ttl).map_err(|why| Fault::new("ttl", why))?;
     let chain = question.owed_without_permit(&decider.in_force().policy)?;
-    let decision = decider.reserve(chain.as_ref(), marker).await;
-    let shadow = chain.as_ref().is_some_and(Chain::is_shadow);
-    let id = decision.allowed().then(|| ReservationTicket::new(marker, shadow, question).to_id());
+    let ticket = ReservationTicket::new(ttl, chain.as_ref(), question);
+    let (text, id) = ticket.to_text()?;
+    let decision = decider.reserve(chain.as_ref(), id).await;
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
-    write_reservation(&mut body, &decision, id.as_deref());
+    write_reservation(&mut body, &decision, decision.allowed().then_some(&*text));
     Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
 }
 
-/// Makes a reservation cost what it did in the end, once, however often it is sent: less is given back, more is charged, into debt
-/// if need be.
+/// Makes a reservation cost what it did in the end, once and by one amount, however often it is sent: less is given back, more is
+/// charged, into debt if need be. Each limit that it charged is settled at `cost`, or at its entry in `costs`, whatever rules and plans
+/// say by then.
 #[utoipa::path(
     post,
     path = "/v1/settle",
@@ -69,58 +73,94 @@ pub(crate) async fn settle(
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedSettle<'_>> = parse(&body)?;
-    let id = typed.id.ok_or_else(|| Fault::new("id", "is missing; it takes what /v1/reserve answered"))?;
-    let cost = typed.cost.ok_or_else(|| missing("cost"))?;
-    let cost = Cost::new(cost.0).map_err(|why| Fault::new("cost", why))?;
-    let not_an_id = || Fault::new("id", "is not the id of a reservation; it takes what /v1/reserve answered");
-    let text = BASE64_URL_SAFE_NO_PAD.decode(id.as_bytes()).map_err(|_| not_an_id())?;
-    let ticket: ReservationTicket<'_> = serde_json::from_slice(&text).map_err(|_| not_an_id())?;
-    let marker = ticket.marker().ok_or_else(not_an_id)?;
-    let chain = ticket.question.owed(&decider.in_force().policy)?;
-    let chain = chain.map(|chain| chain.in_mode(ticket.shadow));
-    let settled = decider.settle(chain.as_ref(), marker, cost.amount()).await;
-    let (settled, decision) = settled.map_err(|_| Problem::settle_failed())?;
+    let text = typed
+        .id
+        .as_deref()
+        .ok_or_else(|| Fault::new("id", "is missing; it takes what /v1/reserve answered"))?;
+    let TypedSettle { cost, costs, .. } = typed;
+    if cost.is_none() && costs.is_none() {
+        let bound = bound_of("cost").unwrap_or_default();
+        return Err(Fault::new(
+            "cost",
+            format_args!("is missing; it takes {bound}; `costs` has one per limit"),
+        )
+        .into());
+    }
+    let cost = cost.map(|cost| checked("cost", cost)).transpose()?;
+    let (chain, id) =
+        ReservationTicket::parse(text.as_bytes(), &decider.in_force().policy).ok_or_else(|| {
+            Fault::new("id", "is not the id of a reservation; it takes what /v1/reserve answered")
+        })?;
+    let costs = costs.unwrap_or_default();
+    for (name, cost) in &costs {
+        let names = chain.iter().flat_map(Chain::buckets).map(|bucket| bucket.limit().name().unshadowed());
+        if names.clone().all(|known| known != name) {
+            let names = names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let why = format_args!("has `{name}`, which is no limit of the reservation; it has {names}");
+            return Err(Fault::new("costs", why).into());
+        }
+        checked("costs", *cost)?;
+    }
+    let cost = |bucket: &BucketCharge| match costs.get(bucket.limit().name().unshadowed()) {
+        Some(cost) => cost.0,
+        // A limit that is not named keeps its amount.
+        None => cost.map_or(bucket.cost(), |cost| bucket.cost_at(cost)),
+    };
+    let (settled, decision) = decider.settle(chain.as_ref(), id, cost).await.map_err(|why| match why {
+        SettleError::Expired => Problem::reservation_expired(),
+        SettleError::Unknown => Problem::reservation_unknown(),
+        _ => Problem::settle_failed(),
+    })?;
     let mut body = Vec::with_capacity(USUAL_BYTES);
-    write_settled(&mut body, &decision, !settled.already, settled.uncovered);
+    write_settled(&mut body, &decision, &settled);
     Ok(reply_with_fields(StatusCode::OK, &decision, decider.wall_now(), body))
 }
 
-/// What settling needs to know of a reservation. It is the id itself, so that every instance can settle it: the store keeps only
-/// whether it is open.
+/// The charges of a reservation. They are the id that its caller gets, so that every instance can settle it.
+///
+/// The store knows it by a hash of this text: any change makes it another reservation, which the store does not have.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ReservationTicket<'a> {
-    marker: String,
+    random: String,
     ttl_us: u64,
-    /// Whether its rule was in shadow mode.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    shadow: bool,
     #[serde(borrow)]
-    question: TypedQuestion<'a>,
+    charges: RecordedChain<'a>,
 }
 
 impl<'a> ReservationTicket<'a> {
-    fn new(marker: ReservationMarker, shadow: bool, question: TypedQuestion<'a>) -> Self {
-        let ttl_us = u64::try_from(marker.ttl().as_micros()).unwrap_or(u64::MAX);
-        Self { marker: format!("{:x}", marker.id()), ttl_us, shadow, question }
+    fn new(ttl: Duration, chain: Option<&Chain>, question: TypedQuestion<'a>) -> Self {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).expect("the system has random numbers");
+        let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
+        let random = BASE64_URL_SAFE_NO_PAD.encode(random);
+        Self { random, ttl_us, charges: RecordedChain::new(chain, false, question) }
     }
 
-    fn to_id(&self) -> String {
-        BASE64_URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).expect("texts and numbers are JSON"))
+    /// The text, and the id by which the store knows it.
+    fn to_text(&self) -> Result<(String, ReservationId), Fault> {
+        let json = serde_json::to_vec(self).expect("texts and numbers are JSON");
+        let id = self.id_of(&json).map_err(|why| Fault::new("ttl", why))?;
+        Ok((BASE64_URL_SAFE_NO_PAD.encode(json), id))
     }
 
-    fn marker(&self) -> Option<ReservationMarker> {
-        let id = u128::from_str_radix(&self.marker, 16).ok()?;
-        ReservationMarker::new(id, Duration::from_micros(self.ttl_us)).ok()
+    /// The charges under the limits in force, `None` if none was made, and the id. `None` if the text is not a ticket.
+    fn parse(text: &[u8], policy: &Policy) -> Option<(Option<Chain>, ReservationId)> {
+        let json = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+        let ticket: ReservationTicket<'_> = serde_json::from_slice(&json).ok()?;
+        let chain = ticket.charges.restore(policy);
+        let is_whole = chain.is_some() || ticket.charges.is_empty();
+        let id = ticket.id_of(&json).ok().filter(|_| is_whole)?;
+        Some((chain, id))
+    }
+
+    fn id_of(&self, json: &[u8]) -> Result<ReservationId, ReservationTtlError> {
+        let hash = Sha256::digest(json);
+        let number = hash.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
+        ReservationId::new(number, Duration::from_micros(self.ttl_us))
     }
 }
 
-fn missing(field: &str) -> Fault {
-    Fault::new(field, format_args!("is missing; it takes {}", bound_of(field).unwrap_or_default()))
-}
-
-fn random_id() -> u128 {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the system has random numbers");
-    u128::from_le_bytes(bytes)
+fn checked(field: &'static str, TypedTokens(amount): TypedTokens) -> Result<Amount, Fault> {
+    Cost::new(amount).map(Cost::amount).map_err(|why| Fault::new(field, why))
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod fault;
 pub(crate) mod permit_ticket;
+pub(crate) mod recorded_chain;
 pub(crate) mod tokens;
 pub(crate) mod typed;
 

@@ -1,4 +1,4 @@
-//! Permits as callers hold them: a text that says what it is held under, so that every instance can renew and release it.
+//! Permits as callers hold them: a text that lists the places, so that every instance can renew and release them.
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -7,9 +7,10 @@ use spile_core::{Decision, PermitId};
 use spile_policy::{Chain, Policy};
 
 use super::fault::Fault;
+use super::recorded_chain::RecordedChain;
 use super::typed::{Text, TypedQuestion};
 
-/// What renewing and releasing need to know of a permit. The store keeps only its id.
+/// A permit as a caller holds it. Its random id authorises: the store keeps only that, in the sets of its places.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PermitTicket<'a> {
@@ -18,32 +19,27 @@ pub(crate) struct PermitTicket<'a> {
     /// Whether it was taken without the store, which did not answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     degraded: bool,
-    /// Whether its rule was in shadow mode.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    shadow: bool,
     #[serde(borrow)]
-    question: TypedQuestion<'a>,
+    places: RecordedChain<'a>,
 }
 
-/// A permit that a caller presents, and the chain that it is held under.
+/// A permit that a caller presents, and the chain of its places.
 #[derive(Debug)]
 pub(crate) struct PresentedPermit {
     pub(crate) id: PermitId,
     pub(crate) degraded: bool,
-    /// `None` if nothing limits the question any more.
-    pub(crate) chain: Option<Chain>,
+    pub(crate) chain: Chain,
 }
 
 impl<'a> PermitTicket<'a> {
     pub(crate) fn new(
         id: &'a PermitId,
         decision: &Decision,
-        shadow: bool,
+        chain: Option<&Chain>,
         question: TypedQuestion<'a>,
     ) -> Self {
-        // The tokens are spent. A cost that the limits do not take any more must not keep the permit from being released.
-        let question = TypedQuestion { cost: None, ..question };
-        Self { id: id.as_str().into(), degraded: decision.degraded(), shadow, question }
+        let places = RecordedChain::new(chain, true, question);
+        Self { id: id.as_str().into(), degraded: decision.degraded(), places }
     }
 
     pub(crate) fn to_text(&self) -> String {
@@ -59,7 +55,7 @@ impl PresentedPermit {
         let json = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|_| not_one())?;
         let ticket: PermitTicket<'_> = serde_json::from_slice(&json).map_err(|_| not_one())?;
         let id = PermitId::parse(&ticket.id).map_err(|_| not_one())?;
-        let chain = ticket.question.owed(policy)?.map(|chain| chain.in_mode(ticket.shadow));
+        let chain = ticket.places.restore(policy).ok_or_else(not_one)?;
         Ok(Self { id, degraded: ticket.degraded, chain })
     }
 }

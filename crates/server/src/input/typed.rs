@@ -1,13 +1,14 @@
 //! What callers type into a JSON body. Holds it; checks only that it has the right type.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use spile_core::{Amount, Charges, Cost, Key, Limit, LimitError, PermitId, RefundId};
+use spile_core::{Amount, Charges, Cost, Key, Limit, LimitError, Micros, PermitId, RefundId};
 use spile_policy::{Chain, Policy};
 
 use crate::input::fault::Fault;
@@ -112,9 +113,9 @@ impl TypedQuestion<'_> {
     }
 }
 
-/// Makes a type for a body that is a question with one more field. serde has no other way to refuse what it does not know.
+/// Makes a type for a body that is a question with more fields. serde has no other way to refuse what it does not know.
 macro_rules! question_with {
-    ($(#[$doc:meta])* $name:ident { $field:ident: $kind:ty }) => {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),+ }) => {
         $(#[$doc])*
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
@@ -128,22 +129,22 @@ macro_rules! question_with {
             cost: Option<TypedTokens>,
             capacity: Option<TypedTokens>,
             refill_per_second: Option<TypedTokens>,
-            $field: Option<$kind>,
+            $($field: Option<$kind>,)+
         }
 
         impl<'a> $name<'a> {
-            /// The question, and the field if it is there.
-            pub(crate) fn into_parts(self) -> (TypedQuestion<'a>, Option<$kind>) {
-                let Self { rule_id, identity, plans, cost, capacity, refill_per_second, $field } = self;
-                (TypedQuestion { rule_id, identity, plans, cost, capacity, refill_per_second }, $field)
+            /// The question, and each field if it is there.
+            pub(crate) fn into_parts(self) -> (TypedQuestion<'a>, $(Option<$kind>),+) {
+                let Self { rule_id, identity, plans, cost, capacity, refill_per_second, $($field),+ } = self;
+                (TypedQuestion { rule_id, identity, plans, cost, capacity, refill_per_second }, $($field),+)
             }
         }
     };
 }
 
 question_with! {
-    /// A refund as it is written in a body: a question, and what tells it from other refunds.
-    TypedRefund { id: Text<'a> }
+    /// A refund as it is written in a body: a question, the id that it is given once by, and when the tokens were spent.
+    TypedRefund { id: Text<'a>, at: TypedMicros }
 }
 
 question_with! {
@@ -171,6 +172,21 @@ pub(crate) struct TypedSettle<'a> {
     #[serde(borrow)]
     pub(crate) id: Option<Text<'a>>,
     pub(crate) cost: Option<TypedTokens>,
+    #[serde(borrow)]
+    pub(crate) costs: Option<BTreeMap<Cow<'a, str>, TypedTokens>>,
+}
+
+/// A moment, as a decision reports it in `at`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TypedMicros(pub(crate) Micros);
+
+impl<'de> Deserialize<'de> for TypedMicros {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = serde_json::Number::deserialize(deserializer)?;
+        let whole = |number: f64| (number >= 0.0 && number.fract() == 0.0).then_some(number as u64);
+        let micros = number.as_u64().or_else(|| number.as_f64().and_then(whole));
+        micros.map(|micros| Self(Micros::new(micros))).ok_or_else(|| D::Error::custom("is no moment"))
+    }
 }
 
 /// How long something can be done: seconds, or a number and a unit, as in `90s`.
@@ -346,6 +362,8 @@ fn last_field(path: &str) -> Option<&str> {
 pub(crate) fn bound_of(field: &str) -> Option<String> {
     Some(match field {
         "id" => format!("1 to {} bytes of text", RefundId::MAX_BYTES),
+        "at" => "the `at` of a decision, in microseconds".to_owned(),
+        "costs" => "the names of limits, each with a number of tokens".to_owned(),
         "holder" => format!("0 to {} bytes of text without control characters", PermitId::MAX_HOLDER_BYTES),
         "permit" => "the `permit` that /v1/acquire answered".to_owned(),
         "ttl" => "1 second to 1 day: a number of seconds, or a number and a unit, as in `90s`".to_owned(),

@@ -125,35 +125,39 @@ macro_rules! composed {
 }
 
 composed! {
-    /// A question, and the id of the refund: 1 to 128 bytes. A key's id is remembered for an hour, and given back to once.
-    RefundQuestion of Question = question_with("id", ObjectBuilder::new()
+    /// A question, the id of the refund, and when the tokens were spent. A key's id is remembered for an hour, and given back to once.
+    RefundQuestion of Question = question_with(&[("id", ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .description(Some("What tells this refund from others of the same key: it is given once."))
         .min_length(Some(1))
         .max_length(Some(RefundId::MAX_BYTES))
         .format(Some(SchemaFormat::Custom("refund-id".to_owned())))
-        .examples(["order-7"]));
+        .examples(["order-7"]).into()), ("at", ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Integer, Type::Null]))
+        .description(Some("The `at` of the decision that spent them. A quota takes nothing back from another window, nor if it is left out."))
+        .minimum(Some(0))
+        .into())]);
 }
 
 composed! {
     /// A question, and how long the reservation can be settled: 1 second to 1 day.
-    ReserveQuestion of Question = question_with("ttl", ttl());
+    ReserveQuestion of Question = question_with(&[("ttl", ttl())]);
 }
 
 composed! {
     /// A question, and who holds the permit.
-    AcquireQuestion of Question = question_with("holder", ObjectBuilder::new()
+    AcquireQuestion of Question = question_with(&[("holder", ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .description(Some("Who holds it, as operators see it: 0 to 64 bytes without control characters. The address that asks if it is left out."))
         .max_length(Some(PermitId::MAX_HOLDER_BYTES))
         .format(Some(SchemaFormat::Custom("holder".to_owned())))
-        .examples(["worker-3"]));
+        .examples(["worker-3"]).into())]);
 }
 
 /// A permit.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(examples(json!({"permit": "eyJpZCI6IjAxOWE5MmQ5MmUwMDAwMDAwMDAwMDAwMDAwMDAwMDA3IiwicXVlc3Rpb24iOnsicnVsZUlkIjoiZGVmYXVsdCIsImlkZW50aXR5IjoidXNlcjoxMjMifX0"})))]
+#[schema(examples(json!({"permit": "eyJpZCI6IjAxOWE5MmQ5MmUwMDAwMDAwMDAwMDAwMDAwMDAwMDA3IiwicGxhY2VzIjp7InF1ZXN0aW9uIjp7InJ1bGVJZCI6ImRlZmF1bHQiLCJpZGVudGl0eSI6InVzZXI6MTIzIiwiY29zdCI6MH0sImtleXMiOlsidXNlcjoxMjMiXSwiYnVja2V0cyI6W3sia2V5IjowLCJuYW1lIjoiam9icyIsImxpbWl0Ijp7ImNvbmN1cnJlbmN5Ijo1fSwiY29zdCI6MSwiZml4ZWQiOnRydWV9XX19"})))]
 #[expect(dead_code, reason = "it is read by hand")]
 pub(crate) struct PermitQuestion {
     /// What `/v1/acquire` answered.
@@ -164,15 +168,19 @@ pub(crate) struct PermitQuestion {
 /// The id of a reservation, and what it cost in the end.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(examples(json!({"id": "eyJtYXJrZXIiOiI3IiwidHRsX3VzIjo5MDAwMDAwMCwicXVlc3Rpb24iOnsicnVsZUlkIjoiZGVmYXVsdCIsImlkZW50aXR5IjoidXNlcjoxMjMiLCJjb3N0Ijo4fX0", "cost": 420})))]
+#[schema(examples(json!({"id": "eyJyYW5kb20iOiJxZ2Z4WWJwTFJtLVFyWjRfYzhyUjNBIiwidHRsX3VzIjo5MDAwMDAwMCwiY2hhcmdlcyI6eyJxdWVzdGlvbiI6eyJydWxlSWQiOiJkZWZhdWx0IiwiaWRlbnRpdHkiOiJ1c2VyOjEyMyIsImNvc3QiOjB9LCJrZXlzIjpbInVzZXI6MTIzIl0sImJ1Y2tldHMiOlt7ImtleSI6MCwibmFtZSI6ImZyZWUiLCJsaW1pdCI6eyJjYXBhY2l0eSI6MTAsInJlZmlsbCI6IjEvcyJ9LCJjb3N0Ijo4fV19fQ", "cost": 3})))]
 #[expect(dead_code, reason = "it is read by hand")]
 pub(crate) struct SettleQuestion {
     /// What `/v1/reserve` answered.
     #[schema(min_length = 1, format = "reservation-id")]
     id: String,
-    /// Tokens that were used; 0 gives everything back.
-    #[schema(value_type = f64, minimum = 0, maximum = 1_000_000_000)]
-    cost: Tokens,
+    /// Tokens that were used, for every limit whose cost its rule does not fix; 0 gives everything back. It may be left out if there
+    /// are `costs`.
+    #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
+    cost: Option<Tokens>,
+    /// Tokens that were used, by the names of limits, in place of `cost`. A limit that is in neither keeps what was reserved.
+    #[schema(value_type = Option<BTreeMap<String, f64>>, examples(json!({"gold/tokens": 512})))]
+    costs: Option<BTreeMap<String, Tokens>>,
 }
 
 composed! {
@@ -197,9 +205,12 @@ composed! {
 
 composed! {
     /// The limits now, whether the reservation was settled now, and how much was beyond the debt of a limit.
-    Settlement of Decision = with_member(with_member(Decision::schema(), "uncovered", uncovered(), true), "settled", boolean(
-        "Whether it was settled now. False if it had been settled, or had expired: nothing has changed.",
-    ), true);
+    Settlement of Decision = with_member(with_member(with_member(Decision::schema(), "uncovered", uncovered(), true), "settled", boolean(
+        "Whether it was settled now. False if it had been settled before: nothing has changed.",
+    ), true), "costs", ObjectBuilder::new()
+        .additional_properties(Some(ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0))))
+        .description(Some("The tokens at which each limit was settled, now or before, by its name."))
+        .into(), true);
 }
 
 composed! {
@@ -231,6 +242,11 @@ composed! {
     LostPermit of Problem = with_member(Problem::schema(), "renewed", boolean("False."), true);
 }
 
+composed! {
+    /// A reservation cannot be settled.
+    UnsettledReservation of Problem = with_member(Problem::schema(), "settled", boolean("False."), true);
+}
+
 /// Whether a permit ended.
 #[derive(ToSchema)]
 #[schema(examples(json!({"released": true})))]
@@ -240,10 +256,11 @@ pub(crate) struct Release {
     released: bool,
 }
 
-fn question_with(name: &str, member: impl Into<RefOr<Schema>>) -> RefOr<Schema> {
-    let member: RefOr<Schema> = member.into();
+fn question_with(members: &[(&str, RefOr<Schema>)]) -> RefOr<Schema> {
     let schemas = [ByRule::schema(), ByPlans::schema(), ByOwnLimit::schema()];
-    let longer = schemas.map(|schema| with_member(schema, name, member.clone(), false));
+    let longer = schemas.map(|schema| {
+        members.iter().fold(schema, |schema, (name, member)| with_member(schema, name, member.clone(), false))
+    });
     longer.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item).into()
 }
 
@@ -294,7 +311,7 @@ fn with_member(schema: RefOr<Schema>, name: &str, member: RefOr<Schema>, require
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[schema(examples(json!({
     "allowed": true, "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000, "limitedBy": null,
-    "reason": "ok", "degraded": false,
+    "reason": "ok", "degraded": false, "at": 1_795_010_172_000_000_u64,
     "limits": [{"name": "free", "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000}]
 })))]
 pub(crate) struct Decision {
@@ -316,6 +333,9 @@ pub(crate) struct Decision {
     reason: Reason,
     /// Whether the failure policy decided, for the store did not.
     degraded: bool,
+    /// When the store charged, by its clock, in microseconds: a refund sends it back. `null` if it charged nothing.
+    #[schema(minimum = 0)]
+    at: Option<u64>,
     /// Each limit of the chain.
     limits: Vec<LimitState>,
 }
@@ -429,6 +449,9 @@ answers! {
     /// The state of the limits once a reservation was settled.
     Settled:
         answer("200", "Settled, now or before; the state of the limits now.", &REFUSED, json("Settlement")),
+        answer("404", "There is no such reservation: it was not made, its id was changed, or it expired more than an hour ago.", &[],
+               problem_json("UnsettledReservation")),
+        answer("410", "It has expired, and stays charged as it was reserved.", &[], problem_json("UnsettledReservation")),
         problem(503, "The store did not answer. Send it again: it is settled once.", &["Retry-After"]);
     /// The decision about a permit: 200, 429 or 503.
     Acquired:
@@ -614,7 +637,7 @@ mod tests {
             assert_eq!(written(&|out| write_reservation(out, &decision, id)), members(Reservation::schema()));
         }
         assert_eq!(
-            written(&|out| write_settled(out, &decision, false, Amount::from(7))),
+            written(&|out| write_settled(out, &decision, &spile_limiter::Settled::default())),
             members(Settlement::schema())
         );
         for permit in [None, Some(("a-_9", std::time::Duration::from_secs(30)))] {

@@ -21,6 +21,7 @@ pub(crate) use self::decisions::{
 };
 use self::decisions::{
     Acquisition, Charge, LostPermit, Pong, Refund, Refusal, Release, Renewal, Reservation, Settlement,
+    UnsettledReservation,
 };
 pub(crate) use self::entries::{Conditions, Made, Put, Shown, StillThere};
 pub(crate) use self::problems::{
@@ -49,6 +50,7 @@ use crate::{auth, http};
         Charge,
         Decision,
         LostPermit,
+        UnsettledReservation,
         Pong,
         Problem,
         Refund,

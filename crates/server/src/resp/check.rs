@@ -1,7 +1,7 @@
-//! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK`, `SPILE.CHARGE` and `SPILE.REFUND … [ID id]`: the decision API over the Redis
-//! protocol.
+//! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK`, `SPILE.CHARGE` and `SPILE.REFUND … [ID id] [AT at]`: the decision API over the
+//! Redis protocol.
 
-use spile_core::{Amount, Cost, Decision, RefundId, StoreError};
+use spile_core::{Amount, Cost, Decision, Micros, RefundId, SpendTime, StoreError};
 use spile_policy::{Chain, Policy};
 
 use super::reply::RespReply;
@@ -22,7 +22,7 @@ impl Verb {
     const fn arguments(self) -> &'static str {
         match self {
             Self::Check | Self::Peek | Self::Charge => "rule identity [cost]",
-            Self::Refund => "rule identity [cost] [ID id]",
+            Self::Refund => "rule identity [cost] [ID id] [AT at]",
             Self::Acquire => "rule identity [cost] [HOLDER name]",
         }
     }
@@ -36,18 +36,25 @@ pub(super) struct Check<'a> {
     identity: &'a str,
     cost: Option<Cost>,
     id: Option<RefundId<'a>>,
+    spent: SpendTime,
 }
 
-/// What a command did: the decision, and for a refund whether it was given now, for a late charge what no debt covers.
-pub(super) type Checked = (Decision, Option<(&'static str, RespReply)>);
+/// The decision of a command, when it charged, and for a refund whether it was given now, for a late charge the amount beyond every debt.
+pub(super) type Checked = (Decision, Option<Micros>, Option<(&'static str, RespReply)>);
 
 impl<'a> Check<'a> {
     /// Reads the arguments after the name of the command.
     pub(super) fn parse(verb: Verb, arguments: &'a [Vec<u8>]) -> Result<Self, RespReply> {
-        let (arguments, id) = match verb {
-            Verb::Refund => split_option("id", arguments),
-            _ => (arguments, None),
-        };
+        let (mut arguments, mut id, mut at) = (arguments, None, None);
+        // In either order.
+        for _ in 0..2 * usize::from(verb == Verb::Refund) {
+            if id.is_none() {
+                (arguments, id) = split_option("id", arguments);
+            }
+            if at.is_none() {
+                (arguments, at) = split_option("at", arguments);
+            }
+        }
         let (rule, identity, cost) = match arguments {
             [rule, identity] => (rule, identity, None),
             [rule, identity, cost] => (rule, identity, Some(cost)),
@@ -64,8 +71,13 @@ impl<'a> Check<'a> {
         let id = id.map(|id| {
             RefundId::new(text("id", id)?).map_err(|why| RespReply::error(format!("ERR id: {why}")))
         });
+        let at = at.map(|at| {
+            let micros = str::from_utf8(at).ok().and_then(|text| text.parse().ok()).map(Micros::new);
+            micros.ok_or_else(|| RespReply::error("ERR at is not the `at` of a decision, in microseconds"))
+        });
+        let spent = at.transpose()?.into();
         let (rule, identity) = (text("rule", rule)?, text("identity", identity)?);
-        Ok(Self { verb, rule, identity, cost: cost.transpose()?, id: id.transpose()? })
+        Ok(Self { spent, verb, rule, identity, cost: cost.transpose()?, id: id.transpose()? })
     }
 
     pub(super) const fn rule(&self) -> &'a str {
@@ -100,22 +112,29 @@ impl<'a> Check<'a> {
     ) -> Result<Checked, StoreError> {
         match (self.verb, in_bulk) {
             // A permit is acquired elsewhere.
-            (Verb::Check | Verb::Acquire, false) => Ok((decider.allow_chain(chain).await, None)),
-            (Verb::Check | Verb::Acquire, true) => Ok((decider.allow_in_turn(chain).await, None)),
-            (Verb::Peek, false) => Ok((decider.peek(chain).await, None)),
-            (Verb::Peek, true) => Ok((decider.in_turn(chain, decider.peek(chain)).await, None)),
+            (Verb::Check | Verb::Acquire, false) => Ok(charged(decider.allow_chain(chain).await, None)),
+            (Verb::Check | Verb::Acquire, true) => Ok(charged(decider.allow_in_turn(chain).await, None)),
+            (Verb::Peek, false) => Ok((decider.peek(chain).await, None, None)),
+            (Verb::Peek, true) => Ok((decider.in_turn(chain, decider.peek(chain)).await, None, None)),
             (Verb::Refund, in_bulk) => {
-                let refund = decider.refund_once(chain, self.id);
+                let refund = decider.refund_once(chain, self.spent, self.id);
                 let refunded = if in_bulk { decider.in_turn(chain, refund).await } else { refund.await };
-                refunded.map(|(decision, given)| (decision, Some(("refunded", RespReply::Int(given.into())))))
+                refunded.map(|(decision, given)| {
+                    (decision, None, Some(("refunded", RespReply::Int(given.into()))))
+                })
             }
             (Verb::Charge, in_bulk) => {
                 let charge = decider.charge(chain, self.cost);
-                let charged = if in_bulk { decider.in_turn(chain, charge).await } else { charge.await };
-                charged.map(|charged| (charged.decision, Some(("uncovered", amount(charged.uncovered)))))
+                let done = if in_bulk { decider.in_turn(chain, charge).await } else { charge.await };
+                done.map(|done| charged(done.decision, Some(("uncovered", amount(done.uncovered)))))
             }
         }
     }
+}
+
+fn charged(decision: Decision, more: Option<(&'static str, RespReply)>) -> Checked {
+    let charged_at = decision.charged_at();
+    (decision, charged_at, more)
 }
 
 /// What the error says about a command that the store did not answer.
@@ -130,14 +149,14 @@ pub(super) fn failure(verb: Verb, why: &StoreError) -> RespReply {
 }
 
 /// A decision with the field names of the decision API.
-pub(super) fn reply((decision, more): Checked) -> RespReply {
-    let mut members = members(&decision);
+pub(super) fn reply((decision, charged_at, more): Checked) -> RespReply {
+    let mut members = members(&decision, charged_at);
     members.extend(more);
     RespReply::Map(members)
 }
 
 /// The members of a decision.
-pub(super) fn members(decision: &Decision) -> Vec<(&'static str, RespReply)> {
+pub(super) fn members(decision: &Decision, charged_at: Option<Micros>) -> Vec<(&'static str, RespReply)> {
     let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));
     let limited_by = decision.limited_by().map_or(RespReply::Nil, |name| RespReply::text(name.as_str()));
     vec![
@@ -149,6 +168,7 @@ pub(super) fn members(decision: &Decision) -> Vec<(&'static str, RespReply)> {
         ("limitedBy", limited_by),
         ("reason", RespReply::text(decision.reason().as_str())),
         ("degraded", RespReply::Int(decision.degraded().into())),
+        ("at", charged_at.map_or(RespReply::Nil, |at| whole(at.get().into()))),
     ]
 }
 

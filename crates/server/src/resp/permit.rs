@@ -64,11 +64,10 @@ impl<'a> Acquire<'a> {
                 identity: Some(self.check.identity().into()),
                 ..TypedQuestion::default()
             };
-            let shadow = chain.is_some_and(Chain::is_shadow);
-            RespReply::text(PermitTicket::new(id, decision, shadow, question).to_text())
+            RespReply::text(PermitTicket::new(id, decision, chain, question).to_text())
         });
         let hold = chain.filter(|_| id.is_some()).and_then(Chain::hold);
-        let mut members = check::members(decision);
+        let mut members = check::members(decision, decision.charged_at());
         members.push(("permit", permit.unwrap_or(RespReply::Nil)));
         members.push(("holdMs", hold.map_or(RespReply::Nil, ms)));
         members.push(("renewAfterMs", hold.map_or(RespReply::Nil, |hold| ms(hold / 3))));
@@ -92,7 +91,7 @@ pub(super) async fn answer(
     match verb {
         PermitVerb::Renew => {
             let renew = decider.renew(&permit);
-            let chain = permit.chain.as_ref();
+            let chain = Some(&permit.chain);
             let hold = if in_bulk { decider.in_turn(chain, renew).await } else { renew.await };
             let hold = hold
                 .map_err(unavailable)?
@@ -103,7 +102,7 @@ pub(super) async fn answer(
         }
         PermitVerb::Release => {
             let release = decider.release(&permit);
-            let chain = permit.chain.as_ref();
+            let chain = Some(&permit.chain);
             let released = if in_bulk { decider.in_turn(chain, release).await } else { release.await };
             let released = released.map_err(unavailable)?;
             Ok(RespReply::Map(vec![("released", RespReply::Int(released.into()))]))

@@ -45,7 +45,7 @@ async fn the_decision_has_exactly_the_documented_shape(spile: Spile) {
     let limit = json!({"name": "free", "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000});
     let expected = json!({
         "allowed": true, "limit": 10, "remaining": 9, "retryAfterMs": 0, "resetAfterMs": 1000,
-        "limitedBy": null, "reason": "ok", "degraded": false, "limits": [limit],
+        "limitedBy": null, "reason": "ok", "degraded": false, "at": Spile::START.get(), "limits": [limit],
     });
     assert_eq!(answer.json(), expected);
     assert_eq!(answer.header("content-type"), Some("application/json"));

@@ -96,7 +96,7 @@ async fn a_refund_with_an_id_is_given_once() {
         ),
         (
             &["SPILE.REFUND", "default", "user:1", "1", "ID"],
-            "-ERR wrong number of arguments: rule identity [cost] [ID id]",
+            "-ERR wrong number of arguments: rule identity [cost] [ID id] [AT at]",
         ),
         (
             &["SPILE.CHECK", "default", "user:1", "1", "ID", "x"],
