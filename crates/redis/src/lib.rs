@@ -21,7 +21,7 @@ pub use connection::login::{CredentialsError, names_same_store};
 pub use connection::tls::TlsError;
 pub use connection::url::{UrlError, without_secrets};
 pub use node::write_failures::RedisErrorKind;
-pub use script::Script;
+pub use script::{PORTABLE_SCRIPT, Script};
 pub use session::{Session, SessionError, Subscription};
 pub use spile_resp::Value;
 pub use store::RedisStore;

@@ -27,6 +27,17 @@ pub(crate) static EVERYTHING: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
+/// The script by which any Redis client shares buckets with this store, bit for bit: a chain of rates of one key, with plain
+/// arguments. It is a public protocol, which `LAYOUT.md` beside its source describes.
+///
+/// This crate does not call it. Give it to the other client:
+///
+/// ```
+/// std::fs::write(std::env::temp_dir().join("spile.lua"), spile_redis::PORTABLE_SCRIPT)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub const PORTABLE_SCRIPT: &str = include_str!("lua/portable.lua");
+
 /// A script that Redis runs as one atomic step.
 pub struct Script {
     source: &'static str,

@@ -1,4 +1,4 @@
-//! The script, the embedded store and the model agree bit for bit, on outcomes and on what is stored.
+//! The scripts, the embedded store and the model agree bit for bit, on outcomes and on what is stored.
 //!
 //! A trace is drawn from a seed, which every failure prints; `SPILE_SEED` replays it.
 
@@ -14,9 +14,10 @@ use spile_core::{
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
-use spile_testkit::redis::{Flavour, RedisReply, RedisServer};
+use spile_testkit::redis::{Flavour, RedisClient, RedisReply, RedisServer};
 use spile_testkit::store::ModelStore;
 
+use super::portable::{PortableCall, hash_key, portable_reply};
 use crate::common;
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
@@ -81,6 +82,7 @@ enum Kind {
 
 struct Trace {
     server: RedisServer,
+    client: RedisClient,
     seed: u64,
     random: Rng,
     /// How many permits have been asked for.
@@ -102,9 +104,10 @@ impl Trace {
         let seed = std::env::var("SPILE_SEED").ok().and_then(|text| text.parse().ok());
         let seed = seed.unwrap_or_else(|| fastrand::u64(..));
         let server = RedisServer::builder().flavour(flavour).start();
+        let client = server.connect().expect("the server answers");
         let mut random = Rng::with_seed(seed);
         let windows = std::array::from_fn(|_| windows(&mut random));
-        Self { server, seed, random, permits: 0, windows }
+        Self { server, client, seed, random, permits: 0, windows }
     }
 
     async fn run(mut self, operations: usize) {
@@ -140,6 +143,10 @@ impl Trace {
     /// Asks for some steps at once, and compares each with the model's and the embedded store's.
     async fn ask_at_once(&mut self, round: &Round) -> usize {
         self.let_time_pass(&round.clock);
+        if self.random.u32(0..3) == 0 {
+            self.ask_by_portable_script(round).await;
+            return 1;
+        }
         let count = if self.random.bool() { 1 } else { self.random.usize(2..=MOST_AT_ONCE) };
         let mut steps: Vec<Step> = (0..count).map(|_| self.step(round.clock.now())).collect();
         // Permits and resets share a call of their own, after the others of a flight.
@@ -152,6 +159,25 @@ impl Trace {
             assert_eq!(memory, model, "seed {}, in memory: {step:?}", self.seed);
         }
         count
+    }
+
+    /// Spends rates of one key by the portable script, on the buckets that the store uses.
+    async fn ask_by_portable_script(&mut self, round: &Round) {
+        let key = KEYS[self.random.usize(..KEYS.len())];
+        let chain: Vec<_> = (0..self.random.usize(1..=4))
+            .map(|_| {
+                let name = NAMES[self.random.usize(..NAMES.len())];
+                let limit = self.rate_under(name);
+                self.charge_under(key, name, limit)
+            })
+            .collect();
+        let charges = Charges::new(chain).expect("a short chain");
+        let call = PortableCall::new(&charges, round.clock.now());
+        let portable = call.run(&mut self.client).expect("arguments within bounds");
+        let model = round.model.spend(&charges).await.expect("an answer");
+        let memory = round.memory.spend(&charges).await.expect("an answer");
+        assert_eq!(memory, model, "seed {}, in memory: {charges:?}", self.seed);
+        assert_eq!(portable, portable_reply(&charges, &model), "seed {}: {charges:?}", self.seed);
     }
 
     /// Mostly on and by little, but also not at all, by days, and back by less and by more than a second.
@@ -283,7 +309,6 @@ impl Trace {
 
     /// Two limits under each name, as while a plan is being changed, and now and then any other.
     fn charge(&mut self, key: &'static str, name: &str) -> Charge<'static> {
-        // Half of all charges are under limits that nobody chose.
         let name_of_shape = match self.random.u32(0..8) {
             0 => NAMES[self.random.usize(..NAMES.len())],
             _ => name,
@@ -295,12 +320,21 @@ impl Trace {
             let other = usize::from(self.random.u32(0..8) == 0);
             self.quota(self.windows[(quota + other) % 2])
         } else {
-            match self.random.u32(0..8) {
-                0 => limits(name)[1],
-                1..5 => limits(name)[0],
-                _ => self.rate(),
-            }
+            self.rate_under(name)
         };
+        self.charge_under(key, name, limit)
+    }
+
+    /// One of the two limits of this name, or a random one.
+    fn rate_under(&mut self, name: &str) -> Limit {
+        match self.random.u32(0..8) {
+            0 => limits(name)[1],
+            1..5 => limits(name)[0],
+            _ => self.rate(),
+        }
+    }
+
+    fn charge_under(&mut self, key: &'static str, name: &str, limit: Limit) -> Charge<'static> {
         let capacity = limit.capacity();
         let cost = match self.random.u32(0..12) {
             0 => Amount::ZERO,
@@ -365,20 +399,18 @@ impl Trace {
     }
 
     fn stored_permits(&self, key: &str, name: &str) -> Vec<(String, u64)> {
-        let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
-        let set = format!("spile:{{{tag}}}:permits:{name}");
+        let set = hash_key(key, &format!("permits:{name}"));
         let reply = self.server.command(&["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
         let pairs = reply.list().chunks(2);
         pairs.map(|pair| (pair[0].text().to_owned(), pair[1].text().parse().expect("digits"))).collect()
     }
 
     fn stored(&self, key: &str, name: &str, fields: [&str; 2]) -> Option<Bucket> {
-        let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
         let (hash, prefix) = match name.split_once('/') {
             Some((plan, limit)) => (plan, format!("{limit}:")),
             None => (name, String::new()),
         };
-        let hash = format!("spile:{{{tag}}}:{hash}");
+        let hash = hash_key(key, hash);
         let [amount, time] = fields.map(|field| format!("{prefix}{field}"));
         let reply = self.server.command(&["HMGET", &hash, &amount, &time, "v"]);
         match reply.list() {
