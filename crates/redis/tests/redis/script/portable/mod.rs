@@ -1,5 +1,7 @@
 //! The portable script does what the store does: same replies, same fields, same time to live.
 
+mod vectors;
+
 use std::time::Duration;
 
 use fastrand::Rng;
