@@ -4,6 +4,8 @@ pub(crate) mod call;
 mod call_keys;
 pub(crate) mod error_reply;
 pub(crate) mod key;
+#[cfg(test)]
+mod layout;
 mod msgpack;
 pub(crate) mod request;
 

@@ -1,5 +1,6 @@
 mod agreement;
 mod expiry;
+mod layout;
 mod permits;
 mod portable;
 mod refusals;

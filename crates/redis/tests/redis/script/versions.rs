@@ -37,20 +37,20 @@ fn stored(server: &RedisServer) -> Vec<(String, Vec<String>)> {
     keys.into_iter().map(|key| (key.clone(), texts(&["HGETALL", &key]))).collect()
 }
 
-fn quota_charge() -> Charge<'static> {
+pub(super) fn quota_charge() -> Charge<'static> {
     let quota = Limit::quota(10).per_day().build().unwrap();
     let quota = NamedLimit::new(LimitName::new("limit").unwrap(), quota);
     Charge::new(Key::new("ann").unwrap(), quota, Cost::ONE).unwrap()
 }
 
-fn place() -> Charge<'static> {
+pub(super) fn place() -> Charge<'static> {
     let jobs = Limit::concurrent(1).hold(Duration::from_secs(30)).build().unwrap();
     let jobs = NamedLimit::new(LimitName::new("jobs").unwrap(), jobs);
     Charge::new(Key::new("ann").unwrap(), jobs, Cost::ONE).unwrap()
 }
 
 /// Every operation, on chains of that bucket and another.
-async fn ask_all(store: &RedisStore) -> Vec<(&'static str, Result<(), StoreError>)> {
+pub(super) async fn ask_all(store: &RedisStore) -> Vec<(&'static str, Result<(), StoreError>)> {
     let chain = |cost| {
         let both = [charge("ann", "limit", LIMIT, cost), charge("ann", "other", LIMIT, cost)];
         Charges::new(both).unwrap()
