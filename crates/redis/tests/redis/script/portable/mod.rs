@@ -1,5 +1,6 @@
 //! The portable script does what the store does: same replies, same fields, same time to live.
 
+mod clients;
 mod vectors;
 
 use std::time::Duration;
