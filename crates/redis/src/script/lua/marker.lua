@@ -35,5 +35,6 @@
     for at = buckets_past, past - 1, 3 do
       ask('DEL', KEYS[k + args[at]])
       counts[args[at]], wrote = 0, 1
+      available[(at - first) / 3 + 1] = args[args[at + 1]]
     end
   end

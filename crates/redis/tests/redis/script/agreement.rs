@@ -428,8 +428,8 @@ impl Trace {
 }
 
 impl Step {
-    /// The store's reply. `None` for a reset, whose buckets are not compared.
-    async fn take(&self, store: &impl Store) -> Option<Reply> {
+    /// The store's reply.
+    async fn take(&self, store: &impl Store) -> Reply {
         let operation = match &self.kind {
             Kind::Spend => Operation::Spend,
             Kind::Peek => Operation::Peek,
@@ -444,8 +444,7 @@ impl Step {
             Kind::Permit(id, step) => Operation::Permit(id, *step),
             Kind::Reset => Operation::Reset,
         };
-        let reply = store.ask(operation, &self.charges).await.expect("an answer");
-        (!matches!(self.kind, Kind::Reset)).then_some(reply)
+        store.ask(operation, &self.charges).await.expect("an answer")
     }
 }
 
