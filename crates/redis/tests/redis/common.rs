@@ -47,3 +47,21 @@ pub(crate) fn charge<'a>(key: &'a str, name: &str, limit: &str, cost: u64) -> Ch
 pub(crate) fn charges<'a>(key: &'a str, limit: &str, cost: u64) -> Charges<'a> {
     charge(key, "limit", limit, cost).into()
 }
+
+/// The key of the hash that holds a bucket, of a store with the usual prefix, and what the names of the bucket's fields begin with.
+pub(crate) fn place(key: &str, name: &str) -> (String, String) {
+    let (hash, fields) = match name.split_once('/') {
+        Some((plan, limit)) => (plan, format!("{limit}:")),
+        None => (name, String::new()),
+    };
+    (format!("{}:{hash}", tag(key)), fields)
+}
+
+/// The key of a set of permits, of a store with the usual prefix.
+pub(crate) fn permits_key(key: &str, name: &str) -> String {
+    format!("{}:permits:{name}", tag(key))
+}
+
+fn tag(key: &str) -> String {
+    format!("spile:{{{}}}", key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A"))
+}

@@ -139,8 +139,10 @@ axis! {
         OtherShape,
         /// It is drained, its limit was tightened and asked about, and the store had time to forget it by the former limit.
         Lingering,
-        /// The stored state cannot be read.
+        /// The key has a type that no store writes.
         Broken,
+        /// The stored numbers cannot be those of a bucket.
+        Corrupt,
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod axes;
 pub mod oracle;
+mod subject;
 
 use std::time::Duration;
 
@@ -16,11 +17,14 @@ use spile_core::{
     Verdict,
 };
 
+pub use self::subject::TableSubject;
+
 use self::axes::{CostKind, KeysKind, OperationKind, ShapeKind, StateKind};
 use self::oracle::{
     Oracle, PlainCharge, PlainLimit, PlainQuestion, PlainReply, PlainShape, PlainStatus, RESERVATION_TTL,
     SECOND, TOKEN, permit_step,
 };
+use self::subject::InMemory;
 use crate::contract::permit_id;
 
 /// One combination.
@@ -49,16 +53,21 @@ pub struct TableSummary {
     pub refused: usize,
 }
 
-/// Tries all cells on stores that `make` builds. Panics with all cells that answer otherwise than the oracle.
+/// Tries all cells on stores in memory that `make` builds. Panics with all cells that answer otherwise than the oracle.
 pub async fn try_every_cell<S: Store>(make: impl Fn(FakeClock) -> S) -> TableSummary {
+    try_every_cell_on(InMemory::new(make)).await
+}
+
+/// Tries all cells on a subject. Panics with all cells that answer otherwise than the oracle.
+pub async fn try_every_cell_on<T: TableSubject>(mut subject: T) -> TableSummary {
     let (mut summary, mut wrong) = (TableSummary::default(), Vec::new());
     for cell in TableCell::all() {
-        if cell.refusal().is_some() {
+        if cell.refusal(T::CAN_DAMAGE).is_some() {
             summary.refused += 1;
             continue;
         }
         summary.tried += 1;
-        if let Err(why) = Story::new(cell, &make).tell().await {
+        if let Err(why) = Story::new(cell, &mut subject).tell().await {
             wrong.push(why);
         }
     }
@@ -93,14 +102,17 @@ impl TableCell {
         })
     }
 
-    /// Why no caller can ask for it. `None` if one can.
-    pub fn refusal(&self) -> Option<&'static str> {
+    /// Why no caller can ask for it. `None` if one can. State can be damaged only where others can write it.
+    fn refusal(self, can_damage: bool) -> Option<&'static str> {
         let is_late = matches!(self.operation, OperationKind::Charge | OperationKind::Settle);
         let is_permit = permit_step(self.operation).is_some();
         let takes_permits = self.shape == ShapeKind::Concurrency;
         match self {
-            Self { state: StateKind::Broken, .. } => {
+            Self { state: StateKind::Broken | StateKind::Corrupt, .. } if !can_damage => {
                 Some("a store in memory holds nothing that cannot be read")
+            }
+            Self { state: StateKind::Corrupt, .. } if takes_permits => {
+                Some("a set of permits has no numbers")
             }
             Self { is_even: false, shape: ShapeKind::Quota | ShapeKind::Concurrency, .. } => {
                 Some("only a rate divides time")
@@ -166,6 +178,11 @@ impl TableCell {
     const fn keys(self) -> &'static [&'static str] {
         if matches!(self.keys, KeysKind::Two) { &["ann", "bob"] } else { &["ann"] }
     }
+
+    /// The name of the limit. A store may keep the limits of one plan together.
+    const fn name(self) -> &'static str {
+        if matches!(self.keys, KeysKind::Beside) { "plan/limit" } else { "limit" }
+    }
 }
 
 /// The limit that a chain has beside the one that the cell is about.
@@ -177,20 +194,19 @@ const PLENTY: PlainLimit = PlainLimit {
 };
 
 /// Tells a cell to a store and to the oracle at once.
-struct Story<S> {
+struct Story<'a, T> {
     cell: TableCell,
-    store: S,
-    clock: FakeClock,
+    subject: &'a mut T,
     oracle: Oracle,
-    fillers: u64,
 }
 
 type Told = Result<PlainReply, String>;
 
-impl<S: Store> Story<S> {
-    fn new(cell: TableCell, make: &impl Fn(FakeClock) -> S) -> Self {
-        let clock = FakeClock::at(micros(START));
-        Self { cell, store: make(clock.clone()), clock, oracle: Oracle::new(START), fillers: 0 }
+impl<'a, T: TableSubject> Story<'a, T> {
+    fn new(cell: TableCell, subject: &'a mut T) -> Self {
+        subject.clock().set(micros(START));
+        subject.clear();
+        Self { cell, subject, oracle: Oracle::new(START) }
     }
 
     async fn tell(mut self) -> Result<(), String> {
@@ -217,7 +233,7 @@ impl<S: Store> Story<S> {
         let wait = asked.buckets.iter().map(|bucket| bucket.retry_after).max().unwrap_or(0);
         for us in [wait, 1_500_000, 20 * SECOND, 3_600 * SECOND] {
             self.pass(us);
-            self.forget().await;
+            self.subject.forget().await;
             self.look().await?;
             self.ask(OperationKind::Spend, self.question_charges(0), 2).await?;
             if matches!(operation, OperationKind::Reserve | OperationKind::Settle) {
@@ -225,10 +241,12 @@ impl<S: Store> Story<S> {
                 self.ask(OperationKind::Settle, self.question_charges(cost), 2).await?;
             }
         }
-        // Each bucket is spent from, so that none is full: what a full bucket has after the clock stepped back depends on whether the store
+        // Each bucket is taken from, so that none is full: what a full bucket has after the clock stepped back depends on whether the store
         // had forgotten it.
         for charge in self.question_charges(TOKEN) {
-            self.ask(OperationKind::Spend, vec![charge], 2).await?;
+            let takes_permits = charge.limit.shape.kind() == ShapeKind::Concurrency;
+            let operation = if takes_permits { OperationKind::Retake } else { OperationKind::Spend };
+            self.ask(operation, vec![charge], 2).await?;
         }
         // Into the window before, into one long past, and on.
         for us in [-1_800 * SECOND, -7_200 * SECOND, 2 * SECOND] {
@@ -270,17 +288,22 @@ impl<S: Store> Story<S> {
                 let other = TableCell { shape: other, ..cell }.limit();
                 self.take(limit, 4 * TOKEN, 0..1).await?;
                 self.drain(other).await?;
-                self.forget().await;
+                self.subject.forget().await;
             }
             StateKind::Lingering => {
                 self.drain(cell.limit_of(10 * TOKEN, 1)).await?;
                 let slow = cell.limit_of(10 * TOKEN, 3_600);
                 self.ask(OperationKind::Spend, self.charges_under(slow, 0), 1).await?;
                 self.pass(60 * SECOND);
-                self.forget().await;
+                self.subject.forget().await;
                 self.each(OperationKind::Peek, slow, TOKEN, 1).await?;
             }
-            StateKind::Broken => unreachable!("it is refused"),
+            StateKind::Broken | StateKind::Corrupt => {
+                for key in cell.keys() {
+                    let charge = PlainCharge { key, name: cell.name(), limit, cost: 0 };
+                    self.subject.damage(&charge, cell.state);
+                }
+            }
         }
         Ok(())
     }
@@ -315,7 +338,8 @@ impl<S: Store> Story<S> {
         permit: u128,
     ) -> Result<(), String> {
         for key in self.cell.keys() {
-            self.ask(operation, vec![PlainCharge { key, name: "limit", limit, cost }], permit).await?;
+            self.ask(operation, vec![PlainCharge { key, name: self.cell.name(), limit, cost }], permit)
+                .await?;
         }
         Ok(())
     }
@@ -325,13 +349,13 @@ impl<S: Store> Story<S> {
     }
 
     fn charges_under(&self, limit: PlainLimit, cost: i128) -> Vec<PlainCharge> {
-        let one = |key| PlainCharge { key, name: "limit", limit, cost };
+        let one = |key| PlainCharge { key, name: self.cell.name(), limit, cost };
         match self.cell.keys {
             KeysKind::One | KeysKind::Two => self.cell.keys().iter().map(|key| one(key)).collect(),
             KeysKind::Same => vec![one("ann"), PlainCharge { cost: cost / 2, ..one("ann") }],
             KeysKind::Beside => {
                 let cost = if self.cell.shape == ShapeKind::Concurrency { 2 * TOKEN } else { cost };
-                vec![PlainCharge { key: "ann", name: "beside", limit: PLENTY, cost }, one("ann")]
+                vec![PlainCharge { key: "ann", name: "plan/beside", limit: PLENTY, cost }, one("ann")]
             }
         }
     }
@@ -347,20 +371,13 @@ impl<S: Store> Story<S> {
     fn pass(&mut self, us: i128) {
         self.oracle.pass(us);
         let span = Duration::from_micros(u64::try_from(us.abs()).unwrap_or(0));
-        if us < 0 { self.clock.step_back(span) } else { self.clock.advance(span) }
-    }
-
-    /// Spends from enough other keys that the store forgets every bucket that it may forget.
-    async fn forget(&mut self) {
-        let limit =
-            built(&PlainLimit { shape: PlainShape::Rate { refill: 1_000 * TOKEN, period: 1 }, ..PLENTY });
-        for _ in 0..64 {
-            self.fillers += 1;
-            let key = format!("filler-{}", self.fillers);
-            let key = Key::new(&key).expect("a sound key");
-            let charge = Charge::new(key, named("filler", limit), Cost::ONE).expect("one covers one");
-            self.store.spend(&charge.into()).await.expect("the store answers");
+        let clock = self.subject.clock();
+        if us < 0 {
+            clock.step_back(span);
+        } else {
+            clock.advance(span);
         }
+        self.subject.clock_moved();
     }
 
     /// Asks the store and the oracle, and compares.
@@ -370,12 +387,13 @@ impl<S: Store> Story<S> {
         let expected = self.oracle.answer(&question);
         let answered = self.answer_of_store(&question).await;
         let is_right = if self.cell.is_even { answered == expected } else { answered.is_near(&expected) };
-        if is_right {
+        let checked = self.subject.check(&question, &expected);
+        if is_right && checked.is_ok() {
             return Ok(answered);
         }
-        let after = i128::from(self.clock.now().get()) - START;
+        let after = i128::from(self.subject.clock().now().get()) - START;
         Err(format!(
-            "{:?}\n  after {after} us {question:?}\n  store  {answered:?}\n  oracle {expected:?}",
+            "{:?}\n  after {after} us {question:?}\n  store  {answered:?} {checked:?}\n  oracle {expected:?}",
             self.cell
         ))
     }
@@ -415,7 +433,7 @@ impl<S: Store> Story<S> {
     }
 
     async fn call(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Reply {
-        self.store.ask(operation, charges).await.expect("the store answers")
+        self.subject.store().ask(operation, charges).await.expect("the store answers")
     }
 }
 

@@ -17,8 +17,8 @@ use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisClient, RedisReply, RedisServer};
 use spile_testkit::store::ModelStore;
 
-use super::portable::{PortableCall, hash_key, portable_reply};
-use crate::common;
+use super::portable::{PortableCall, portable_reply};
+use crate::common::{self, permits_key, place};
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
@@ -399,18 +399,13 @@ impl Trace {
     }
 
     fn stored_permits(&self, key: &str, name: &str) -> Vec<(String, u64)> {
-        let set = hash_key(key, &format!("permits:{name}"));
-        let reply = self.server.command(&["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
+        let reply = self.server.command(&["ZRANGE", &permits_key(key, name), "0", "-1", "WITHSCORES"]);
         let pairs = reply.list().chunks(2);
         pairs.map(|pair| (pair[0].text().to_owned(), pair[1].text().parse().expect("digits"))).collect()
     }
 
     fn stored(&self, key: &str, name: &str, fields: [&str; 2]) -> Option<Bucket> {
-        let (hash, prefix) = match name.split_once('/') {
-            Some((plan, limit)) => (plan, format!("{limit}:")),
-            None => (name, String::new()),
-        };
-        let hash = hash_key(key, hash);
+        let (hash, prefix) = place(key, name);
         let [amount, time] = fields.map(|field| format!("{prefix}{field}"));
         let reply = self.server.command(&["HMGET", &hash, &amount, &time, "v"]);
         match reply.list() {

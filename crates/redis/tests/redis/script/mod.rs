@@ -1,9 +1,11 @@
 mod agreement;
 mod expiry;
 mod layout;
+mod lifetimes;
 mod permits;
 mod portable;
 mod refusals;
 mod repairs;
 mod shared_hash;
+mod table;
 mod versions;
