@@ -44,7 +44,8 @@
       dirty[bucket] = dirty[bucket] or broken[bucket] and step ~= LOOK
     end
     if step ~= LOOK and held[bucket] then
-      local full = window_end and time or time + (capacity - value) / args[limit + 1]
+      -- A refund or late charge of nothing leaves a bucket that is ahead of the clock as it is.
+      local full = written[bucket] + (window_end and 0 or (capacity - value) / args[limit + 1])
       if full > (full_at[bucket] or 0) then
         full_at[bucket] = full
       end
