@@ -71,8 +71,18 @@ pub fn acquire(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> 
 /// A denial writes no tokens. It does write a bucket that is rebased because it lies far ahead of the clock: its key would
 /// otherwise stay locked until the clock catches up.
 fn spend_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros, takes_places: bool) -> Reply {
+    spend_if(true, charges, slots, now, takes_places)
+}
+
+fn spend_if(
+    may: bool,
+    charges: &[Charge<'_>],
+    slots: &mut [BucketSlot],
+    now: Micros,
+    takes_places: bool,
+) -> Reply {
     let mut buckets = current(charges, slots, now);
-    let allowed = are_covered(charges, &buckets, now);
+    let allowed = may && are_covered(charges, &buckets, now);
     for ((charge, slot), bucket) in charges.iter().zip(slots).zip(buckets.iter_mut()) {
         if charge.needs_permit() && !takes_places {
             continue;
@@ -182,10 +192,8 @@ fn reserve(all: &Charges<'_>, id: ReservationId, slots: &mut [BucketSlot], now: 
     let (own, slots) = slots.split_at_mut(1);
     let marker = &mut own[0];
     let charges = &all[1..];
-    if marker.marker(now).is_some() {
-        return Reply::new(Verdict::Denied, now, current(charges, slots, now));
-    }
-    let reply = spend_all(charges, slots, now, false);
+    let is_new = marker.marker(now).is_none();
+    let reply = spend_if(is_new, charges, slots, now, false);
     if reply.verdict == Verdict::Done {
         let time_to_settle = Amount::from_micro(id.ttl().as_micros() as i64);
         marker.write(Bucket::new(time_to_settle, now + id.ttl() + MARKER_TIME));

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use spile_core::{Charge, Charges, Cost, FakeClock, Key, Limit, LimitName, NamedLimit};
 use spile_redis::{RedisStore, RedisStoreBuilder, TimeSource};
 use spile_testkit::redis::RedisCluster;
+use spile_testkit::table::axes::ShapeKind;
 
 /// Ample, so that a busy machine fails no test that is not about time.
 pub(crate) const PATIENT: Duration = Duration::from_secs(5);
@@ -48,20 +49,23 @@ pub(crate) fn charges<'a>(key: &'a str, limit: &str, cost: u64) -> Charges<'a> {
     charge(key, "limit", limit, cost).into()
 }
 
-/// The key of the hash that holds a bucket, of a store with the usual prefix, and what the names of the bucket's fields begin with.
-pub(crate) fn place(key: &str, name: &str) -> (String, String) {
-    let (hash, fields) = match name.split_once('/') {
+/// Where a store with the usual prefix keeps a bucket: a key, and the fields of its amount and time. Permits have no fields.
+pub(crate) type BucketPlace = [String; 3];
+
+/// Where a bucket or a set of permits is.
+pub(crate) fn place(key: &str, name: &str, shape: ShapeKind) -> BucketPlace {
+    let tag = key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A");
+    let (hash, limit) = match name.split_once('/') {
         Some((plan, limit)) => (plan, format!("{limit}:")),
         None => (name, String::new()),
     };
-    (format!("{}:{hash}", tag(key)), fields)
-}
-
-/// The key of a set of permits, of a store with the usual prefix.
-pub(crate) fn permits_key(key: &str, name: &str) -> String {
-    format!("{}:permits:{name}", tag(key))
-}
-
-fn tag(key: &str) -> String {
-    format!("spile:{{{}}}", key.replace('{', "%7B").replace('}', "%7D").replace(':', "%3A"))
+    let fields = match shape {
+        ShapeKind::Rate => ["t", "ts"],
+        ShapeKind::Quota => ["u", "ue"],
+        ShapeKind::Concurrency => {
+            return [format!("spile:{{{tag}}}:permits:{name}"), String::new(), String::new()];
+        }
+    };
+    let [amount, time] = fields.map(|field| format!("{limit}{field}"));
+    [format!("spile:{{{tag}}}:{hash}"), amount, time]
 }

@@ -196,7 +196,7 @@ impl Oracle {
         }
         let key = charges[0].key;
         match question.operation {
-            OperationKind::Spend => self.spend(&charges, None),
+            OperationKind::Spend => self.spend(&charges, None, true),
             OperationKind::Peek => {
                 let covered = charges.iter().all(|charge| self.covers(charge));
                 self.reply(Verdict::done_if(covered), 0, &charges)
@@ -215,17 +215,16 @@ impl Oracle {
                 self.refund(&charges, Some(self.now))
             }
             OperationKind::Reserve => {
-                if self.reservation(key).is_some() {
-                    return self.reply(Verdict::Denied, 0, &charges);
-                }
-                let reply = self.spend(&charges, None);
+                let reply = self.spend(&charges, None, self.reservation(key).is_none());
                 if reply.verdict == Verdict::Done {
                     self.reservations.insert(key, PlainReservation { made: self.now, settled: None });
                 }
                 reply
             }
             OperationKind::Settle => self.settle(&charges, key, question.actual),
-            OperationKind::Acquire | OperationKind::Retake => self.spend(&charges, Some(question.permit)),
+            OperationKind::Acquire | OperationKind::Retake => {
+                self.spend(&charges, Some(question.permit), true)
+            }
             OperationKind::Renew => self.renew(&charges, question.permit),
             OperationKind::Release => self.release(&charges, question.permit),
             OperationKind::Reset => {
@@ -237,13 +236,13 @@ impl Oracle {
         }
     }
 
-    fn spend(&mut self, charges: &[PlainCharge], permit: Option<u128>) -> PlainReply {
+    fn spend(&mut self, charges: &[PlainCharge], permit: Option<u128>, may: bool) -> PlainReply {
         if permit.is_some() {
             for charge in charges {
                 self.shorten(charge);
             }
         }
-        let done = charges.iter().all(|charge| self.covers(charge) || self.is_held(charge, permit));
+        let done = may && charges.iter().all(|charge| self.covers(charge) || self.is_held(charge, permit));
         for charge in charges {
             self.rebase(charge);
             match (charge.limit.shape, permit) {

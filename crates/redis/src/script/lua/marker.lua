@@ -22,7 +22,10 @@
         end
       end
     elseif state then
-      verdict, step = marker_op == RESERVE and DENIED or BEFORE, LOOK
+      verdict, step = BEFORE, LOOK
+      if marker_op == RESERVE then
+        verdict, step = DENIED, ASK
+      end
     elseif verdict == DONE then
       -- A reservation writes the time in which it can be settled, and a refund one token.
       written[bucket] = now + (marker_op == RESERVE and value or 0) + MARKER_US

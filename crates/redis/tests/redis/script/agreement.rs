@@ -1,7 +1,9 @@
-//! The scripts, the embedded store and the model agree bit for bit, on outcomes and on what is stored.
+//! The scripts, the embedded store and the model agree bit for bit, on outcomes and on what is stored. Keys expire by the test's clock,
+//! none before its buckets would be full under the limits that asked.
 //!
 //! A trace is drawn from a seed, which every failure prints; `SPILE_SEED` replays it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -16,9 +18,11 @@ use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisClient, RedisReply, RedisServer};
 use spile_testkit::store::ModelStore;
+use spile_testkit::table::axes::{OperationKind, ShapeKind};
 
+use super::lifetimes::Lifetimes;
 use super::portable::{PortableCall, portable_reply};
-use crate::common::{self, permits_key, place};
+use crate::common::{self, BucketPlace, place};
 
 const KEYS: [&str; 6] = ["ann", "bob", "{eve}:x", "user:123", "hot", "hot"];
 const IDS: [&str; 2] = ["order-7", "order 8 {}:%"];
@@ -38,6 +42,9 @@ const MOST_AT_ONCE: usize = 24;
 
 /// After so many operations the keys are new ones, and what is stored is compared.
 const PER_ROUND: usize = 1_000;
+
+/// Time goes on to the end of a key with less time to live, lest the key expire in real time before the test's clock comes there.
+const ALMOST_EXPIRED: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn many_random_operations_agree_on_redis_7() {
@@ -87,6 +94,8 @@ struct Trace {
     random: Rng,
     /// How many permits have been asked for.
     permits: u64,
+    /// How many keys have expired.
+    expired: usize,
     /// The windows of quotas in this round, between which a quota changes.
     windows: [QuotaWindows; 2],
 }
@@ -97,6 +106,7 @@ struct Round {
     redis: RedisStore,
     model: ModelStore<FakeClock>,
     memory: MemoryStore<FakeClock>,
+    lifetimes: Lifetimes,
 }
 
 impl Trace {
@@ -107,21 +117,22 @@ impl Trace {
         let client = server.connect().expect("the server answers");
         let mut random = Rng::with_seed(seed);
         let windows = std::array::from_fn(|_| windows(&mut random));
-        Self { server, client, seed, random, permits: 0, windows }
+        Self { server, client, seed, random, permits: 0, expired: 0, windows }
     }
 
     async fn run(mut self, operations: usize) {
         let mut done = 0;
         while done < operations {
             self.server.command(&["FLUSHALL"]);
-            let round = self.round();
+            let mut round = self.round();
             let mut in_round = 0;
             while in_round < PER_ROUND {
-                in_round += self.ask_at_once(&round).await;
+                in_round += self.ask_at_once(&mut round).await;
             }
             self.compare_what_is_stored(&round);
             done += in_round;
         }
+        assert!(self.expired > 0, "seed {}: no key expired", self.seed);
     }
 
     fn round(&mut self) -> Round {
@@ -137,14 +148,17 @@ impl Trace {
         let model = ModelStore::new(clock.clone());
         // Forgetting full buckets shows when the clock then steps back or the plan changes; Redis forgets later.
         let memory = MemoryStore::builder().clock(clock.clone()).sweep(0).build();
-        Round { clock, redis, model, memory }
+        let lifetimes = Lifetimes::new(&self.server, clock.clone());
+        Round { clock, redis, model, memory, lifetimes }
     }
 
     /// Asks for some steps at once, and compares each with the model's and the embedded store's.
-    async fn ask_at_once(&mut self, round: &Round) -> usize {
+    async fn ask_at_once(&mut self, round: &mut Round) -> usize {
         self.let_time_pass(&round.clock);
+        self.expire(round).await;
         if self.random.u32(0..3) == 0 {
             self.ask_by_portable_script(round).await;
+            round.lifetimes.check().unwrap_or_else(|why| panic!("seed {}: {why}", self.seed));
             return 1;
         }
         let count = if self.random.bool() { 1 } else { self.random.usize(2..=MOST_AT_ONCE) };
@@ -157,12 +171,14 @@ impl Trace {
             assert_eq!(redis, model, "seed {}: {step:?} at {:?}", self.seed, round.clock.now());
             let memory = step.take(&round.memory).await;
             assert_eq!(memory, model, "seed {}, in memory: {step:?}", self.seed);
+            step.note(&model, round);
         }
+        round.lifetimes.check().unwrap_or_else(|why| panic!("seed {}: {why}", self.seed));
         count
     }
 
     /// Spends rates of one key by the portable script, on the buckets that the store uses.
-    async fn ask_by_portable_script(&mut self, round: &Round) {
+    async fn ask_by_portable_script(&mut self, round: &mut Round) {
         let key = KEYS[self.random.usize(..KEYS.len())];
         let chain: Vec<_> = (0..self.random.usize(1..=4))
             .map(|_| {
@@ -178,6 +194,28 @@ impl Trace {
         let memory = round.memory.spend(&charges).await.expect("an answer");
         assert_eq!(memory, model, "seed {}, in memory: {charges:?}", self.seed);
         assert_eq!(portable, portable_reply(&charges, &model), "seed {}: {charges:?}", self.seed);
+    /// Lets keys expire that lived until now, and the model and the embedded store forget what was in them.
+    async fn expire(&mut self, round: &mut Round) {
+        let clock = &round.clock;
+        while let Some(end) = round.lifetimes.next_end().filter(|end| *end < clock.now() + ALMOST_EXPIRED) {
+            // To a whole second, so that a seed replays: the time to live is read in real time.
+            clock.set(Micros::new(end.get().next_multiple_of(1_000_000)));
+        }
+        let expired = round.lifetimes.follow_clock();
+        self.expired += expired.len();
+        if expired.is_empty() {
+            return;
+        }
+        let sets =
+            |key| NAMES.map(|name| bucket(key, name, Limit::concurrent(1).build().expect("within bounds")));
+        for charge in KEYS.into_iter().flat_map(|key| self.buckets(key).into_iter().chain(sets(key))) {
+            let [key, ..] = place_of(&charge);
+            if expired.contains(&key) {
+                let charges = charge.into();
+                round.model.reset(&charges).await.expect("an answer");
+                round.memory.reset(&charges).await.expect("an answer");
+            }
+        }
     }
 
     /// Mostly on and by little, but also not at all, by days, and back by less and by more than a second.
@@ -286,7 +324,7 @@ impl Trace {
         if self.random.u32(0..4) == 0 { "usd".parse().expect("a currency") } else { Unit::Requests }
     }
 
-    /// Any rate that fills slowly enough not to expire in real time while the test's clock stands still.
+    /// Any rate that fills slowly enough not to expire in real time between two looks at it.
     fn rate(&mut self) -> Limit {
         loop {
             let tokens = |random: &mut Rng| {
@@ -301,7 +339,7 @@ impl Trace {
             let limit =
                 if self.random.bool() { limit } else { limit.debt(tokens(&mut self.random) - Amount::TOKEN) };
             match limit.build() {
-                Ok(limit) if limit.fill_time() > Duration::from_secs(300) => return limit,
+                Ok(limit) if limit.fill_time() > ALMOST_EXPIRED => return limit,
                 _ => {}
             }
         }
@@ -357,29 +395,18 @@ impl Trace {
                 assert_eq!(stored, model, "seed {}: {key} {name}", self.seed);
             }
             for charge in self.buckets(key) {
-                let (name, limit) = (charge.limit().name().as_str(), charge.limit().limit());
-                let fields = if limit.windows().is_some() { ["u", "ue"] } else { ["t", "ts"] };
-                let stored = self.stored(key, name, fields);
-                assert_eq!(
-                    stored,
-                    round.model.bucket(&charge),
-                    "seed {}: {key} {name} {fields:?}",
-                    self.seed
-                );
+                let place = place_of(&charge);
+                let stored = self.stored(&place);
+                assert_eq!(stored, round.model.bucket(&charge), "seed {}: {place:?}", self.seed);
             }
         }
     }
 
     /// All that a key may have, with the markers.
     fn buckets(&self, key: &'static str) -> Vec<Charge<'static>> {
-        let key = Key::new(key).expect("a sound key");
         let shapes = [Limit::per_second(1).build(), Limit::per_window(1, self.windows[0]).build()];
-        let bucket = |name: &str, limit: &Limit| {
-            let name = LimitName::new(name).expect("a sound name");
-            Charge::late(key, NamedLimit::new(name, *limit), Cost::ONE)
-        };
         let shapes = shapes.map(|limit| limit.expect("within bounds"));
-        let any = Charges::from(bucket(NAMES[0], &shapes[0]));
+        let any = Charges::from(bucket(key, NAMES[0], shapes[0]));
         let refund = |id: &&'static str| Operation::Refund {
             spent: SpendTime::Unknown,
             once: Some(RefundId::new(id).expect("a sound id")),
@@ -388,26 +415,22 @@ impl Trace {
         let settle = |number| Operation::Settle(reservation(number, TTLS[0]), &[Cost::ZERO; 4]);
         let operations = IDS.iter().map(refund).chain((0..RESERVATIONS).map(settle));
         let markers = operations.flat_map(|operation| {
-            let (marked, count) = (operation.with_markers(&any).into_owned(), operation.markers().len());
-            marked.into_iter().take(count)
+            let (all, count) = (operation.with_markers(&any).into_owned(), operation.markers().len());
+            all.into_iter().take(count)
         });
-        NAMES
-            .iter()
-            .flat_map(|name| shapes.each_ref().map(|limit| bucket(name, limit)))
-            .chain(markers)
-            .collect()
+        NAMES.iter().flat_map(|name| shapes.map(|limit| bucket(key, name, limit))).chain(markers).collect()
     }
 
     fn stored_permits(&self, key: &str, name: &str) -> Vec<(String, u64)> {
-        let reply = self.server.command(&["ZRANGE", &permits_key(key, name), "0", "-1", "WITHSCORES"]);
+        let [set, ..] = place(key, name, ShapeKind::Concurrency);
+        let reply = self.server.command(&["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
         let pairs = reply.list().chunks(2);
         pairs.map(|pair| (pair[0].text().to_owned(), pair[1].text().parse().expect("digits"))).collect()
     }
 
-    fn stored(&self, key: &str, name: &str, fields: [&str; 2]) -> Option<Bucket> {
-        let (hash, prefix) = place(key, name);
-        let [amount, time] = fields.map(|field| format!("{prefix}{field}"));
-        let reply = self.server.command(&["HMGET", &hash, &amount, &time, "v"]);
+    fn stored(&self, place: &BucketPlace) -> Option<Bucket> {
+        let [hash, amount, time] = place;
+        let reply = self.server.command(&["HMGET", hash, amount, time, "v"]);
         match reply.list() {
             [RedisReply::Nil, RedisReply::Nil, _] => None,
             [amount, time, version] if version.text() == "1" => {
@@ -417,7 +440,7 @@ impl Trace {
                     Micros::new(number(time).unsigned_abs()),
                 ))
             }
-            fields => panic!("seed {}: {key} {name} holds {fields:?}", self.seed),
+            fields => panic!("seed {}: {place:?} holds {fields:?}", self.seed),
         }
     }
 }
@@ -425,7 +448,16 @@ impl Trace {
 impl Step {
     /// The store's reply.
     async fn take(&self, store: &impl Store) -> Reply {
-        let operation = match &self.kind {
+        store.ask(self.operation(), &self.charges).await.expect("an answer")
+    }
+
+    /// Notes when the buckets and markers will be full.
+    fn note(&self, reply: &Reply, round: &mut Round) {
+        note(&self.operation(), &self.charges, reply, round);
+    }
+
+    fn operation(&self) -> Operation<'_> {
+        match &self.kind {
             Kind::Spend => Operation::Spend,
             Kind::Peek => Operation::Peek,
             Kind::SpendUpTo => Operation::SpendUpTo,
@@ -438,9 +470,32 @@ impl Step {
             Kind::Settle(id, costs) => Operation::Settle(*id, costs),
             Kind::Permit(id, step) => Operation::Permit(id, *step),
             Kind::Reset => Operation::Reset,
-        };
-        store.ask(operation, &self.charges).await.expect("an answer")
+        }
     }
+}
+
+/// Notes when the buckets and markers of an operation will be full.
+fn note(operation: &Operation<'_>, charges: &Charges<'_>, reply: &Reply, round: &mut Round) {
+    for charge in operation.with_markers(charges).iter() {
+        let (place, limit) = (place_of(charge), charge.limit().limit());
+        match round.model.bucket(charge) {
+            Some(bucket) => {
+                let full_in = bucket.wait_for_us(limit, limit.capacity(), reply.at);
+                round.lifetimes.note(place, OperationKind::of(operation), reply.verdict, full_in.into());
+            }
+            None => round.lifetimes.forget(&place),
+        }
+    }
+}
+
+fn bucket(key: &'static str, name: &str, limit: Limit) -> Charge<'static> {
+    let name = LimitName::new(name).expect("a sound name");
+    Charge::late(Key::new(key).expect("a sound key"), NamedLimit::new(name, limit), Cost::ONE)
+}
+
+fn place_of(charge: &Charge<'_>) -> BucketPlace {
+    let limit = charge.limit();
+    place(charge.key().as_str(), limit.name().as_str(), ShapeKind::of(limit.limit().shape()))
 }
 
 fn reservation(number: u128, ttl: u64) -> ReservationId {
