@@ -12,11 +12,11 @@ use tokio::runtime::Runtime;
 
 use super::ask::Verb;
 use super::patience::Patience;
-use crate::config::{self, Config, Flags, ObserveConfig, StoreUrl};
+use crate::config::{self, Config, Embedded, Flags, ObserveConfig, StoreUrl};
 use crate::decide::Clocks;
 use crate::decide::Decider;
+use crate::decide::ServerStore;
 use crate::decide::buckets::{self, BucketsError, field_of};
-use crate::decide::{Embedded, ServerStore};
 use crate::http::write_decision;
 use crate::input::typed::{Object, TypedQuestion, parse};
 use crate::observe::metrics::Telemetry;

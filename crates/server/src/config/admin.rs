@@ -41,7 +41,7 @@ impl AdminConfig {
         let file = file.as_deref().map(|path| (path, &at_file));
         self.token = secret::find("token", "SPILE_ADMIN_TOKEN", variables, file, faults);
         if let Some(path) = self.registry_file {
-            if *store != StoreUrl::Memory {
+            if store.is_shared() {
                 let path = path.display();
                 let message =
                     format!("`{path}` is for the embedded store, and the registry lives in {store}");

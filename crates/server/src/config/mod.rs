@@ -66,6 +66,7 @@ use self::source::{At, BUILT_IN_PLAN, PASS, Specs, Tables, UNMATCHED};
 pub use self::source::{ConfigError, NotText, Unreadable};
 pub(crate) use self::source::{Faults, environment};
 pub(crate) use self::spec::{Source, Spec};
+pub(crate) use self::store::{Embedded, OpenStore, embedded_of, redis_of};
 pub use self::store::{StoreConfig, StoreUrl, TimeOf, UnknownStore};
 pub(crate) use self::tenant::TenantSpec;
 use self::tls::HasTls;

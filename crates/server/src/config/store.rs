@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
-use spile_core::{Clock, FailurePolicy};
+use spile_core::{Clock, EitherStore, FailurePolicy, SlewedClock};
 use spile_memory::MemoryStore;
-use spile_redis::{RedisBuildError, RedisStore, RedisStoreBuilder};
+use spile_redis::{RedisBuildError, RedisStore, RedisStoreBuilder, TimeSource};
 
 use super::source::{At, Faults, wrong};
 use super::value::{RequestSpan, Span, SpanOrZero, StoreSpan, Text, Written, share, within};
@@ -90,6 +90,28 @@ pub enum StoreUrl {
     Redis(String),
 }
 
+/// The embedded store, on whatever clock the server goes by.
+pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
+
+/// An open store, of any kind that a URL names.
+pub(crate) type OpenStore = EitherStore<Embedded, RedisStore>;
+
+/// The store, if it is in Redis.
+pub(crate) const fn redis_of(store: &OpenStore) -> Option<&RedisStore> {
+    match store {
+        OpenStore::Embedded(_) => None,
+        OpenStore::Shared(redis) => Some(redis),
+    }
+}
+
+/// The store, if it is embedded.
+pub(crate) const fn embedded_of(store: &OpenStore) -> Option<&Embedded> {
+    match store {
+        OpenStore::Embedded(embedded) => Some(embedded),
+        OpenStore::Shared(_) => None,
+    }
+}
+
 impl Default for StoreConfig {
     fn default() -> Self {
         Self {
@@ -113,19 +135,37 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// Builds the Redis store. `None` if the store is embedded.
+    /// Opens the store. The clock is that of the embedded store, and of Redis if `decides_everywhere`. `kept` is the embedded store if
+    /// it was restored.
+    pub(crate) fn open(
+        &self,
+        clock: Arc<dyn Clock>,
+        decides_everywhere: bool,
+        kept: Option<Embedded>,
+    ) -> Result<OpenStore, RedisBuildError> {
+        let Some(redis) = self.redis() else {
+            return Ok(OpenStore::Embedded(kept.unwrap_or_else(|| Arc::new(self.embedded(clock).build()))));
+        };
+        let time = match self.time {
+            _ if decides_everywhere => TimeSource::Client(clock),
+            // Instances share these buckets, so the clock of each must keep to the wall clock.
+            TimeOf::Client => TimeSource::client(SlewedClock::new()),
+            TimeOf::Server => TimeSource::Server,
+        };
+        Ok(OpenStore::Shared(redis.time(time).build()?))
+    }
+
+    /// Builds the Redis store. `None` if it is not in Redis.
     pub(crate) fn redis(&self) -> Option<RedisStoreBuilder> {
-        match &self.url {
-            StoreUrl::Memory => None,
-            StoreUrl::Redis(url) => Some(
-                RedisStore::builder(url.as_str())
-                    .prefix(self.prefix.as_str())
-                    .timeout(self.timeout)
-                    .connections(self.connections)
-                    .flights(self.flights)
-                    .max_waiting(self.queue),
-            ),
-        }
+        let StoreUrl::Redis(url) = &self.url else { return None };
+        Some(
+            RedisStore::builder(url.as_str())
+                .prefix(self.prefix.as_str())
+                .timeout(self.timeout)
+                .connections(self.connections)
+                .flights(self.flights)
+                .max_waiting(self.queue),
+        )
     }
 
     /// Builds the embedded store on this clock.
@@ -185,6 +225,11 @@ impl Written for StoreUrl {
 }
 
 impl StoreUrl {
+    /// True if instances share it, and keep their registry in it.
+    pub(super) const fn is_shared(&self) -> bool {
+        matches!(self, Self::Redis(_))
+    }
+
     /// Whether they differ in nothing but users and passwords, which can change while the server runs.
     pub(crate) fn names_same_store(&self, other: &Self) -> bool {
         match (self, other) {

@@ -13,5 +13,5 @@ pub(crate) mod usage;
 pub(crate) use clock::Clocks;
 pub(crate) use decider::{Decider, InForce};
 pub(crate) use persistent_store::PersistentStore;
-pub(crate) use store::{Embedded, ServerStore};
+pub(crate) use store::ServerStore;
 pub(crate) use unanswered_permit::UnansweredPermit;

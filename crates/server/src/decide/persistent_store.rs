@@ -6,8 +6,7 @@ use anyhow::Context;
 use spile_core::Clock;
 use spile_memory::{AutoSave, FileError, MemoryStore, MemoryStoreBuilder, RestoreError, Saved, SnapshotFile};
 
-use super::Embedded;
-use crate::config::{StoreConfig, StoreUrl};
+use crate::config::{Embedded, StoreConfig, StoreUrl};
 use crate::observe::metrics::{SaveMetrics, Telemetry};
 
 /// A restored store, and the keeper that saves it until it is dropped.

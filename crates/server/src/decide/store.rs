@@ -1,29 +1,20 @@
 //! The store behind the server: embedded, or in Redis.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use spile_core::{
-    Answer, Charges, Clock, EitherStore, HeldPermit, Inspect, Kept, Operation, Reply, SlewedClock, Store,
-    StoreError, StoreExt,
-};
-use spile_memory::{MemoryStore, Usage};
+use spile_core::{Answer, Charges, HeldPermit, Inspect, Kept, Operation, Reply, Store, StoreError, StoreExt};
+use spile_memory::Usage;
 use spile_observe::TimedStore;
 use spile_observe::trace::{self, SpanKind};
-use spile_redis::{RedisBuildError, RedisStore, Stats, TimeSource};
+use spile_redis::{RedisBuildError, RedisStore, Stats};
 
 use super::Clocks;
-use crate::config::{StoreConfig, StoreUrl, TimeOf};
+use crate::config::{Embedded, OpenStore, StoreConfig, StoreUrl, embedded_of, redis_of};
 use crate::observe::metrics::Telemetry;
 
 /// One of the stores, with every call timed and traced.
-pub(crate) struct ServerStore(TimedStore<StoreKind>);
-
-/// The embedded store, on whatever clock the server goes by.
-pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
-
-type StoreKind = EitherStore<Embedded, RedisStore>;
+pub(crate) struct ServerStore(TimedStore<OpenStore>);
 
 impl ServerStore {
     /// The store that the configuration names. This process's clock is the clock of the embedded store, and of Redis
@@ -34,45 +25,24 @@ impl ServerStore {
         kept: Option<Embedded>,
         telemetry: &Telemetry,
     ) -> Result<Self, RedisBuildError> {
-        let clock = Arc::clone(&clocks.buckets);
-        let kind = match config.redis() {
-            None => StoreKind::Embedded(kept.unwrap_or_else(|| Arc::new(config.embedded(clock).build()))),
-            Some(redis) if clocks.decide_everywhere => {
-                StoreKind::Shared(redis.time(TimeSource::Client(clock)).build()?)
-            }
-            // Instances share these buckets, so the clock of each must keep to the wall clock.
-            Some(redis) if config.time == TimeOf::Client => {
-                StoreKind::Shared(redis.time(TimeSource::client(SlewedClock::new())).build()?)
-            }
-            Some(redis) => StoreKind::Shared(redis.build()?),
-        };
+        let store = config.open(clocks.buckets.clone(), clocks.decide_everywhere, kept)?;
         let timed = if telemetry.is_enabled() { TimedStore::every_call } else { TimedStore::untimed };
-        Ok(Self(timed(kind, telemetry.watch().clone())))
+        Ok(Self(timed(store, telemetry.watch().clone())))
     }
 
-    const fn kind(&self) -> &StoreKind {
-        self.0.inner()
-    }
-
-    /// `None` if the store is embedded.
+    /// `None` if the store is not in Redis.
     pub(crate) const fn redis(&self) -> Option<&RedisStore> {
-        match self.kind() {
-            StoreKind::Embedded(_) => None,
-            StoreKind::Shared(redis) => Some(redis),
-        }
+        redis_of(self.0.inner())
     }
 
-    /// `None` if the store is embedded.
+    /// `None` if the store is not in Redis.
     pub(crate) fn redis_stats(&self) -> Option<Stats> {
         self.redis().map(RedisStore::stats)
     }
 
-    /// What the embedded store holds: nothing if buckets live in Redis.
+    /// What the embedded store holds: nothing if buckets live elsewhere.
     pub(crate) fn embedded_usage(&self) -> Usage {
-        match self.kind() {
-            StoreKind::Embedded(store) => store.usage(),
-            StoreKind::Shared(_) => Usage::default(),
-        }
+        embedded_of(self.0.inner()).map(|store| store.usage()).unwrap_or_default()
     }
 
     /// Why the store does not answer. `None` while it does.
@@ -91,7 +61,7 @@ impl ServerStore {
 
     /// Takes the credentials of `url`. A URL that names another store changes nothing: that needs a restart.
     pub(crate) fn renew_credentials(&self, url: &StoreUrl) {
-        if let (StoreKind::Shared(redis), StoreUrl::Redis(url)) = (self.kind(), url) {
+        if let (Some(redis), StoreUrl::Redis(url)) = (self.redis(), url) {
             let _elsewhere = redis.renew_credentials(url);
         }
     }
