@@ -10,14 +10,14 @@ use tokio::sync::oneshot;
 
 use super::call::{CallReply, ScriptCall};
 use super::key::KeyPrefix;
-use super::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge};
+use super::request::{BatchGroup, PendingRequest, Request, RequestDetails, ScriptOp, WireCharge};
 use super::{EVERYTHING, PORTABLE_SCRIPT, RATES};
 
 const LAYOUT: &str = include_str!("LAYOUT.md");
 const HEAD: &str = include_str!("lua/head.lua");
 const VECTORS: &str = include_str!("portable-vectors.json");
 
-const OPERATIONS: [ScriptOp; 12] = [
+const OPERATIONS: [ScriptOp; 13] = [
     ScriptOp::Spend,
     ScriptOp::Peek,
     ScriptOp::SpendUpTo,
@@ -25,6 +25,7 @@ const OPERATIONS: [ScriptOp; 12] = [
     ScriptOp::Refund,
     ScriptOp::Reset,
     ScriptOp::RefundOnce,
+    ScriptOp::Reserve,
     ScriptOp::Settle,
     ScriptOp::Acquire,
     ScriptOp::Retake,
@@ -176,7 +177,9 @@ fn the_calls_of_the_page_are_encoded_as_it_shows() {
     let jobs = Limit::concurrent(5).build().expect("a limit");
     let permit = PermitId::new(Micros::from_secs(1_767_225_600), 7, "worker-3").expect("an id");
     let acquire = request(ScriptOp::Acquire, &[("free", limit("10, 1/s")), ("trial", daily), ("jobs", jobs)]);
-    let acquire = acquire.at_time(Micros::from_secs(1_767_225_600)).about(Some(permit));
+    let acquire = acquire
+        .at_time(Micros::from_secs(1_767_225_600))
+        .with(RequestDetails { permit: Some(permit), ..RequestDetails::default() });
     let shown: Vec<String> = LAYOUT.split("```json\n").skip(1).map(block).collect();
     assert_eq!(shown, [request(ScriptOp::Spend, &gold), acquire].map(arguments));
 }

@@ -5,11 +5,10 @@
 --          only limit of a plan), capacity, refill, period, quantum, cost
 -- Returns  1 if allowed, else 0; the time; the number of the limit that denied, or 0; the wait until that covers its cost; then 2
 --          per limit: the amount available, and the wait until it is full
--- Amounts are micro-tokens and times are microseconds: whole numbers below 2^53, which a double represents exactly.
+-- Amounts are micro-tokens and times are microseconds: whole numbers below 2^53, exact in a double.
 local REBASE_AFTER_US, CENTURY_MS, MOST, LAST_US = 1000000, 3155760000000, 2e15, 9007199254740991
 local MAX_AMOUNT, MAX_RATE, MAX_FILL_S = 1e15, 1e9, 315619200
 local ceil, floor, format, max, min = math.ceil, math.floor, string.format, math.max, math.min
-
 local function whole(text, least, most)
   local number = tonumber(text)
   return number and number >= least and number <= most and number % 1 == 0 and number or nil
@@ -59,7 +58,8 @@ for at = 2, max(#ARGV, 2), 7 do
       is_shorter[key] = redis.call('HDEL', key, t, ts)
     end
     if is_charged or is_read then
-      full_at[key] = max(full_at[key] or 0, written + (capacity - held) / rate)
+      -- A new hash gets a time to live, however soon it is full.
+      full_at[key] = max(full_at[key] or 0, is_live and 0 or now + 1, written + (capacity - held) / rate)
       keep_ms[key] = max(keep_ms[key] or 0, 2000 * max(ceil(wait_for(capacity, 0, now, rate) / 1e6), 1))
     end
     local wait = not is_allowed and available < asked and wait_for(asked, held, written, rate) or 0

@@ -3,7 +3,6 @@
 //!
 //! A trace is drawn from a seed, which every failure prints; `SPILE_SEED` replays it.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -12,7 +11,7 @@ use spile_calendar::{CalendarLimit, Period};
 use spile_core::{
     Amount, Bucket, Charge, Charges, Clock, Cost, FakeClock, Key, Limit, LimitName, Micros, NamedLimit,
     Operation, PermitId, PermitStep, QuotaWindows, RefundId, Reply, ReservationId, SpendTime, Store,
-    StoreExt, Unit,
+    StoreExt, Unit, Verdict,
 };
 use spile_memory::MemoryStore;
 use spile_redis::RedisStore;
@@ -194,6 +193,10 @@ impl Trace {
         let memory = round.memory.spend(&charges).await.expect("an answer");
         assert_eq!(memory, model, "seed {}, in memory: {charges:?}", self.seed);
         assert_eq!(portable, portable_reply(&charges, &model), "seed {}: {charges:?}", self.seed);
+        let reply = Reply::new(Verdict::done_if(model.allowed), model.at, model.buckets);
+        note(&Operation::Spend, &charges, &reply, round);
+    }
+
     /// Lets keys expire that lived until now, and the model and the embedded store forget what was in them.
     async fn expire(&mut self, round: &mut Round) {
         let clock = &round.clock;

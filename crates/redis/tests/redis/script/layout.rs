@@ -1,8 +1,11 @@
 //! `LAYOUT.md` lists every key and every field that the store writes, and no other.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use spile_core::{Charge, Charges, Cost, Key, Micros, NamedLimit, PermitId, PermitStep, StoreExt};
+use spile_core::{
+    Charge, Charges, Cost, Key, Micros, NamedLimit, PermitId, PermitStep, ReservationId, StoreExt,
+};
 use spile_testkit::redis::RedisServer;
 use spile_testkit::wait;
 
@@ -21,7 +24,8 @@ async fn every_key_and_field_that_is_written_is_in_the_layout() {
         Charge::new(Key::new("ann").expect("a key"), limit, Cost::ONE).expect("a charge")
     });
     let shadowed = Charges::new(shadowed).expect("a chain");
-    store.spend(&several).await.expect("an answer");
+    let reservation = ReservationId::new(8, Duration::from_secs(60)).expect("a minute");
+    store.reserve(&reservation.counted(&several), reservation).await.expect("an answer");
     store.spend(&shadowed).await.expect("an answer");
     for (operation, answer) in ask_all(&store).await {
         answer.expect(operation);
