@@ -7,7 +7,10 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use parking_lot::Mutex;
 use spile_calendar::CalendarLimit;
-use spile_core::{FailurePolicy, FakeClock, Key, Limit, Plan, StoreError};
+use spile_core::{
+    Charges, Cost, FailurePolicy, FakeClock, Key, Limit, Micros, Operation, PermitId, PermitStep, Plan,
+    ReservationMarker, StoreError, StoreExt,
+};
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_observe::{
@@ -15,6 +18,7 @@ use spile_observe::{
     TopKey, Watch, WatchBuilder,
 };
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
+use spile_testkit::table::axes::OperationKind;
 
 /// A watch with its own recorder, on a clock that does not move, without a thread.
 fn watch(set_up: impl FnOnce(WatchBuilder) -> WatchBuilder) -> (Watch, PrometheusHandle, FakeClock) {
@@ -499,8 +503,62 @@ async fn a_call_that_must_be_waited_for_is_timed_once() {
     assert!(metrics.render().contains("ratelimit_store_duration_seconds_count{op=\"spend\"} 1"));
 }
 
+/// The operation of a row of the table. A new row does not compile without one.
+const fn operation(kind: OperationKind, permit: &PermitId, marker: ReservationMarker) -> Operation<'_> {
+    match kind {
+        OperationKind::Spend | OperationKind::Reserve => Operation::Spend,
+        OperationKind::Peek => Operation::Peek,
+        OperationKind::SpendUpTo => Operation::SpendUpTo,
+        OperationKind::Charge => Operation::Charge,
+        OperationKind::Refund | OperationKind::RefundOnce => Operation::Refund(None),
+        OperationKind::Settle => Operation::Settle(marker, Cost::ZERO),
+        OperationKind::Acquire => Operation::Permit(permit, PermitStep::Acquire),
+        OperationKind::Retake => Operation::Permit(permit, PermitStep::Retake),
+        OperationKind::Renew => Operation::Permit(permit, PermitStep::Renew),
+        OperationKind::Release => Operation::Permit(permit, PermitStep::Release),
+        OperationKind::Reset => Operation::Reset,
+    }
+}
+
 #[tokio::test]
-async fn a_call_that_is_not_sent_is_counted_apart_and_has_no_duration() {
+async fn every_operation_that_fails_is_counted_by_its_name_and_the_reason() {
+    let (key, free) = (Key::new("ann").unwrap(), Plan::new("free", Limit::per_second(1)).unwrap());
+    let charges = Charges::one(key, &free.limits()[0], Cost::ONE).unwrap();
+    let permit = PermitId::new(Micros::new(1), 1, "").unwrap();
+    let marker = ReservationMarker::new(1, Duration::from_secs(60)).unwrap();
+    for why in [
+        StoreError::Unavailable { message: "refused".into(), may_have_run: false },
+        StoreError::TimedOut(Duration::from_millis(50)),
+        StoreError::BadResponse("nonsense".into()),
+        StoreError::BadTypes("a newer version".into()),
+        StoreError::BreakerOpen,
+        StoreError::Overloaded(7),
+    ] {
+        let (watch, metrics, _) = watch(|builder| builder);
+        let reason = why.reason().as_str();
+        let fail = || FaultyStore::always(CallFault::Fail(why.clone()));
+        let store = TimedStore::every_call(fail(), watch.clone());
+        let unwatched = TimedStore::untimed(fail(), watch.clone());
+        for &kind in OperationKind::ALL {
+            let operation = operation(kind, &permit, marker);
+            let name = operation.name();
+            let counted = || {
+                let series = format!("ratelimit_store_failures_total{{op=\"{name}\",reason=\"{reason}\"}} ");
+                let shown = metrics.render();
+                let value = shown.lines().find_map(|line| line.strip_prefix(&series)?.parse::<u64>().ok());
+                value.unwrap_or_else(|| panic!("no {series}in {shown}"))
+            };
+            let before = counted();
+            let _failed = store.ask(operation, &charges).await.unwrap_err();
+            assert_eq!(counted(), before + 1, "{kind:?}, {reason}");
+            let _failed = unwatched.ask(operation, &charges).await.unwrap_err();
+            assert_eq!(counted(), before + 1, "what is not timed is not counted");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_sent_has_no_duration() {
     for timed in [TimedStore::every_call, TimedStore::sampled] {
         let (watch, metrics, _) = watch(|builder| builder);
         let free = Plan::new("free", Limit::per_second(1).burst(10)).unwrap();
@@ -511,7 +569,8 @@ async fn a_call_that_is_not_sent_is_counted_apart_and_has_no_duration() {
         }
         watch.tick();
         let shown = metrics.render();
-        assert!(shown.contains("ratelimit_store_unsent_total{reason=\"breakeropen\"} 3"), "{shown}");
+        let counted = "ratelimit_store_failures_total{op=\"peek\",reason=\"breakeropen\"} 3";
+        assert!(shown.contains(counted), "{shown}");
         assert!(shown.contains("ratelimit_store_duration_seconds_count{op=\"peek\"} 0"), "{shown}");
         assert_eq!(watch.snapshot().store_latency.calls, 0);
     }

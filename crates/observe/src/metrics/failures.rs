@@ -1,12 +1,12 @@
-//! Counts decisions that were made without the store, and calls that were not sent to it, by reason.
+//! Counts decisions that were made without the store, and calls to it that failed, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{Counter, counter};
 use serde::{Deserialize, Serialize};
-use spile_core::{Decision, DecisionSource, FailureReason, Reason, StoreError};
+use spile_core::{Decision, DecisionSource, FailureReason, Operation, Reason};
 
-use super::names::{FAIL_CLOSED, FAIL_OPEN, LOCAL, STORE_UNSENT};
+use super::names::{FAIL_CLOSED, FAIL_OPEN, LOCAL, STORE_FAILURES};
 use super::registrar::Registrar;
 
 const REASONS: [FailureReason; 6] = [
@@ -18,8 +18,23 @@ const REASONS: [FailureReason; 6] = [
     FailureReason::Overloaded,
 ];
 
-/// The reasons for which a call is not sent.
-const UNSENT: [FailureReason; 2] = [FailureReason::BreakerOpen, FailureReason::Overloaded];
+/// The names of all operations.
+const OPERATIONS: [&str; 11] = [
+    "spend",
+    "peek",
+    "spend_up_to",
+    "charge",
+    "refund",
+    "settle",
+    "acquire",
+    "retake",
+    "renew",
+    "release",
+    "reset",
+];
+
+/// A counter for each reason.
+type ByReason = [Counter; REASONS.len()];
 
 /// Decisions that were made without the store, by how they ended.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -60,10 +75,11 @@ impl std::ops::AddAssign for StorelessCounts {
 
 /// One counter for each reason. They exist from the start, so that an alert sees the first failure as a rise.
 pub(crate) struct FailureCounters {
-    open: [Counter; REASONS.len()],
-    closed: [Counter; REASONS.len()],
-    local: [Counter; REASONS.len()],
-    unsent: [Counter; UNSENT.len()],
+    open: ByReason,
+    closed: ByReason,
+    local: ByReason,
+    /// By the name of the operation.
+    calls: [(&'static str, ByReason); OPERATIONS.len()],
     passed: AtomicU64,
     refused: AtomicU64,
     decided_locally: AtomicU64,
@@ -72,16 +88,21 @@ pub(crate) struct FailureCounters {
 
 impl FailureCounters {
     pub(crate) fn new(registrar: &Registrar) -> Self {
-        let counter = |name: &'static str, why: FailureReason| {
-            let counter = registrar.register(|| counter!(name, "reason" => why.as_str()));
-            counter.increment(0);
-            counter
+        let by_reason = |make: &dyn Fn(&'static str) -> Counter| {
+            REASONS.map(|why| {
+                let counter = registrar.register(|| make(why.as_str()));
+                counter.increment(0);
+                counter
+            })
         };
+        let decisions = |name: &'static str| by_reason(&|why| counter!(name, "reason" => why));
+        let calls =
+            |op: &'static str| (op, by_reason(&|why| counter!(STORE_FAILURES, "op" => op, "reason" => why)));
         Self {
-            open: REASONS.map(|why| counter(FAIL_OPEN, why)),
-            closed: REASONS.map(|why| counter(FAIL_CLOSED, why)),
-            local: REASONS.map(|why| counter(LOCAL, why)),
-            unsent: UNSENT.map(|why| counter(STORE_UNSENT, why)),
+            open: decisions(FAIL_OPEN),
+            closed: decisions(FAIL_CLOSED),
+            local: decisions(LOCAL),
+            calls: OPERATIONS.map(calls),
             passed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             decided_locally: AtomicU64::new(0),
@@ -107,16 +128,14 @@ impl FailureCounters {
             }
         };
         total.fetch_add(1, Ordering::Relaxed);
-        if let Some(index) = REASONS.iter().position(|&known| known == why) {
-            counters[index].increment(1);
-        }
+        count(counters, why);
     }
 
-    /// Counts a call that was not sent to the store.
+    /// Counts a call that failed, whether or not it was sent.
     #[cold]
-    pub(crate) fn count_unsent(&self, why: &StoreError) {
-        if let Some(index) = UNSENT.iter().position(|&known| known == why.reason()) {
-            self.unsent[index].increment(1);
+    pub(crate) fn count_call(&self, operation: &Operation<'_>, why: FailureReason) {
+        if let Some((_, counters)) = self.calls.iter().find(|(op, _)| *op == operation.name()) {
+            count(counters, why);
         }
     }
 
@@ -132,5 +151,11 @@ impl FailureCounters {
             refused: self.refused.load(Ordering::Relaxed),
             local: self.decided_locally.load(Ordering::Relaxed),
         }
+    }
+}
+
+fn count(counters: &ByReason, why: FailureReason) {
+    if let Some(index) = REASONS.iter().position(|&known| known == why) {
+        counters[index].increment(1);
     }
 }

@@ -6,7 +6,7 @@ pub(crate) const DECISIONS: &str = "ratelimit_decisions_total";
 pub(crate) const FAIL_OPEN: &str = "ratelimit_failopen_total";
 pub(crate) const FAIL_CLOSED: &str = "ratelimit_failclosed_total";
 pub(crate) const LOCAL: &str = "ratelimit_local_total";
-pub(crate) const STORE_UNSENT: &str = "ratelimit_store_unsent_total";
+pub(crate) const STORE_FAILURES: &str = "ratelimit_store_failures_total";
 pub(crate) const STORE_DURATION: &str = "ratelimit_store_duration_seconds";
 pub(crate) const BUCKET_LEVEL: &str = "ratelimit_bucket_level_ratio";
 pub(crate) const BREAKER: &str = "ratelimit_breaker_state";
@@ -36,8 +36,8 @@ pub(crate) fn describe() {
     describe_counter!(FAIL_CLOSED, "Requests denied because the store failed, by reason.");
     describe_counter!(LOCAL, "Requests decided by this instance alone because the store failed, by reason.");
     describe_counter!(
-        STORE_UNSENT,
-        "Calls that were not sent to the store, by reason. They have no duration."
+        STORE_FAILURES,
+        "Calls to the store that failed, by operation and reason. Those that were not sent have no duration."
     );
     describe_histogram!(STORE_DURATION, Unit::Seconds, "Duration of calls to the store, by operation.");
     describe_histogram!(

@@ -1,4 +1,4 @@
-//! A store whose calls are timed.
+//! A store whose calls are timed and whose failures are counted.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -35,7 +35,8 @@ enum TimedCalls {
     None,
 }
 
-/// Wraps a store and records how long its calls take, as `ratelimit_store_duration_seconds{op}` and on the dashboard.
+/// Wraps a store and records how long its calls take, as `ratelimit_store_duration_seconds{op}` and on the dashboard, and
+/// how many fail, as `ratelimit_store_failures_total{op,reason}`.
 #[derive(Clone, Debug)]
 pub struct TimedStore<S> {
     store: S,
@@ -60,7 +61,7 @@ impl<S: Store> TimedStore<S> {
         Self::new(store, watch, TimedCalls::Sampled)
     }
 
-    /// Times no call. The series exist and stay at zero.
+    /// Times no call and counts no failure. The series exist and stay at zero.
     pub fn untimed(store: S, watch: Watch) -> Self {
         Self::new(store, watch, TimedCalls::None)
     }
@@ -88,16 +89,21 @@ impl<S: Store> TimedStore<S> {
         }
     }
 
-    /// Records the duration of a call. A call that was not sent has no duration and is counted apart.
+    /// Records the duration of a call, unless it was not sent, and counts it if it failed.
     #[inline]
-    fn end(&self, timing: Option<CallTimer<'_, S>>, answer: &Result<Reply, StoreError>) {
-        match answer {
-            Err(why) if !why.was_asked() => {
-                self.watch.count_unsent_call(why);
-                // Forgetting the timer skips its `Drop`, which would record. It only borrows, so that nothing leaks.
-                std::mem::forget(timing);
-            }
-            _ => drop(timing),
+    fn end(
+        &self,
+        operation: &Operation<'_>,
+        timing: Option<CallTimer<'_, S>>,
+        answer: &Result<Reply, StoreError>,
+    ) {
+        let Err(why) = answer else { return };
+        if self.pace != TimedCalls::None {
+            self.watch.count_failed_call(operation, why);
+        }
+        if !why.was_asked() {
+            // Forgetting the timer skips its `Drop`, which would record. It only borrows, so that nothing leaks.
+            std::mem::forget(timing);
         }
     }
 
@@ -120,7 +126,7 @@ impl<S: Store> TimedStore<S> {
 
     /// A timer for this call. `None` if this call is not timed.
     #[inline]
-    fn timing<'a>(&'a self, op: &'a Histogram) -> Option<CallTimer<'a, S>> {
+    fn timing(&self, operation: &Operation<'_>) -> Option<CallTimer<'_, S>> {
         let to_pass = TO_PASS.get();
         match self.pace {
             TimedCalls::None => return None,
@@ -135,7 +141,7 @@ impl<S: Store> TimedStore<S> {
         if self.pace == TimedCalls::Sampled {
             TO_PASS.set(next_stride(started) - 1);
         }
-        Some(CallTimer { store: self, op, started })
+        Some(CallTimer { store: self, op: self.histogram(operation), started })
     }
 }
 
@@ -154,7 +160,7 @@ pin_project! {
         #[pin]
         call: F,
         store: &'a TimedStore<S>,
-        op: &'a Histogram,
+        operation: Operation<'a>,
         timing: Option<CallTimer<'a, S>>,
         is_polled: bool,
     }
@@ -170,10 +176,10 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         if !std::mem::replace(this.is_polled, true) {
-            *this.timing = this.store.timing(this.op);
+            *this.timing = this.store.timing(this.operation);
         }
         let answer = ready!(this.call.poll(cx));
-        this.store.end(this.timing.take(), &answer);
+        this.store.end(this.operation, this.timing.take(), &answer);
         Poll::Ready(answer)
     }
 }
@@ -200,19 +206,16 @@ impl<S: Store> Store for TimedStore<S> {
         operation: Operation<'a>,
         charges: &'a Charges<'a>,
     ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
-        let timing = self.timing(self.histogram(&operation));
+        let timing = self.timing(&operation);
         match self.store.call(operation, charges) {
             Answer::Now(reply) => {
-                if timing.is_some() {
-                    self.end(timing, &reply);
-                }
+                self.end(&operation, timing, &reply);
                 Answer::Now(reply)
             }
             // The time until the first poll is the caller's.
             Answer::Later(call) => {
                 std::mem::forget(timing);
-                let op = self.histogram(&operation);
-                Answer::Later(TimedCall { call, store: self, op, timing: None, is_polled: false })
+                Answer::Later(TimedCall { call, store: self, operation, timing: None, is_polled: false })
             }
         }
     }
@@ -223,7 +226,7 @@ impl<S: Store> Store for TimedStore<S> {
 
     #[inline]
     fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
-        match self.timing(&self.spend) {
+        match self.timing(&Operation::Spend) {
             None => self.store.spend_one(key, limit, cost),
             Some(timing) => self.timed_spend_one(timing, key, limit, cost),
         }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use metrics::counter;
 use parking_lot::Mutex;
-use spile_core::{Clock, Key, LimitName, Micros, StoreError};
+use spile_core::{Clock, Key, LimitName, Micros, Operation, StoreError};
 use spile_limiter::{DecisionCounts, Observed, Observer, Series};
 use tokio::sync::{broadcast, watch};
 
@@ -109,9 +109,9 @@ impl Watch {
         self.inner.latencies.record(us);
     }
 
-    /// Counts a call that was not sent to the store, and so has no duration.
-    pub fn count_unsent_call(&self, why: &StoreError) {
-        self.inner.failures.count_unsent(why);
+    /// Counts a call to the store that failed, whether or not it was sent.
+    pub fn count_failed_call(&self, operation: &Operation<'_>, why: &StoreError) {
+        self.inner.failures.count_call(operation, why.reason());
     }
 
     /// A new configuration is in force.

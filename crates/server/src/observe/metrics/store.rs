@@ -8,6 +8,7 @@ use spile_redis::{RedisErrorKind, Stats};
 use super::Telemetry;
 
 const REFUSALS: &str = "ratelimit_store_refusals_total";
+const REPAIRS: &str = "ratelimit_store_repairs_total";
 
 /// The state of a Redis store, updated whenever metrics are read.
 #[derive(Clone)]
@@ -15,16 +16,19 @@ pub(crate) struct RedisGauges {
     breaker: Gauge,
     queue: Gauge,
     refusals: [Counter; RedisErrorKind::ALL.len()],
+    repairs: Counter,
 }
 
 impl RedisGauges {
     pub(crate) fn new(telemetry: &Telemetry) -> Self {
         telemetry.register(|| {
             describe_counter!(REFUSALS, "Requests that Redis received and refused to run, by kind.");
+            describe_counter!(REPAIRS, "Buckets that could not be read and were made full.");
             Self {
                 breaker: gauge!("ratelimit_breaker_state"),
                 queue: gauge!("ratelimit_queue_depth"),
                 refusals: RedisErrorKind::ALL.map(|kind| counter!(REFUSALS, "kind" => kind.as_str())),
+                repairs: counter!(REPAIRS),
             }
         })
     }
@@ -36,6 +40,7 @@ impl RedisGauges {
         for (counter, count) in self.refusals.iter().zip(stats.error_replies) {
             counter.absolute(count);
         }
+        self.repairs.absolute(stats.repairs);
     }
 }
 

@@ -126,7 +126,9 @@ async fn a_store_that_does_not_answer_is_shown_as_slow_and_what_is_not_sent_to_i
     let more = |start: &str| sum_of(&after, start) - sum_of(&before, start);
     let timed = more("ratelimit_store_duration_seconds_count{op=\"spend\"}");
     let fast = more("ratelimit_store_duration_seconds_bucket{op=\"spend\",le=\"0.025\"}");
-    let unsent = more("ratelimit_store_unsent_total{");
+    let failed =
+        |reason: &str| more(&format!("ratelimit_store_failures_total{{op=\"spend\",reason=\"{reason}\"}}"));
+    let unsent = failed("breakeropen") + failed("overloaded");
     assert!(timed >= 1.0 && unsent >= 1.0, "{timed} timed, {unsent} not sent\n{after}");
     assert!((timed + unsent - 60.0).abs() < 1e-9, "{timed} timed, {unsent} not sent\n{after}");
     // One may be under way when its connection is given up.

@@ -3,10 +3,12 @@
 use std::fs;
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use spile_testkit::redis::{RedisSentinel, RedisServer};
 use spile_testkit::wait;
 
-use crate::support::Process;
+use crate::doors::{House, Store};
+use crate::support::{Process, Spile};
 
 const QUESTION: &str = r#"{"ruleId":"default","identity":"user:123"}"#;
 
@@ -56,6 +58,57 @@ fn a_redis_without_memory_is_told_of_in_its_own_words_wherever_operators_look() 
     let log = spile.log();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("store lost")).collect();
     assert!(lines.len() == 1 && lines[0].contains("OOM command not allowed"), "{log}");
+}
+
+const PLANS: &str =
+    "[plans.free]\ncapacity = 10\nrefill = \"1/h\"\n[plans.jobs]\nconcurrency = 2\nhold = \"10m\"\n";
+
+#[tokio::test]
+async fn operations_that_redis_refuses_are_counted_by_name_and_reason() {
+    let redis = RedisServer::start();
+    let spile = House::with(PLANS, &Store::Redis(&redis)).await.spile;
+    let tokens = json!({"plans": ["free"], "identity": "user:1", "cost": 1});
+    let place = json!({"plans": ["jobs"], "identity": "user:1"});
+    let given = async |path: &str, question: &Value, member: &str| {
+        spile.post(path, question.to_string()).await.is(200).json()[member].clone()
+    };
+    let reservation = json!({"id": given("/v1/reserve", &tokens, "id").await, "cost": 3});
+    let held = json!({"permit": given("/v1/acquire", &place, "permit").await});
+    redis.command(&["ACL", "SETUSER", "default", "-@scripting"]);
+    for (path, question, op) in [
+        ("/v1/check", &tokens, "spend"),
+        ("/v1/peek", &tokens, "peek"),
+        ("/v1/charge", &tokens, "charge"),
+        ("/v1/refund", &tokens, "refund"),
+        ("/v1/settle", &reservation, "settle"),
+        ("/v1/acquire", &place, "acquire"),
+        ("/v1/renew", &held, "renew"),
+        ("/v1/release", &held, "release"),
+    ] {
+        let before = failures(&spile).await;
+        spile.post(path, question.to_string()).await;
+        let more: Vec<_> =
+            failures(&spile).await.into_iter().filter(|series| !before.contains(series)).collect();
+        assert_eq!(more, [format!("{{op=\"{op}\",reason=\"rediserror\"}} 1")], "{path}");
+    }
+}
+
+async fn failures(spile: &Spile) -> Vec<String> {
+    let metrics = spile.admin("/metrics").await.text;
+    let series = metrics.lines().filter_map(|line| line.strip_prefix("ratelimit_store_failures_total"));
+    series.map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_broken_bucket_that_is_repaired_is_counted() {
+    let mut spile = Spile::start_on_redis().await;
+    spile.redis().command(&["SET", "spile:{user%3A123}:free", "x"]);
+    for remaining in [9, 8] {
+        let question = serde_json::from_str(QUESTION).expect("it is JSON");
+        spile.check(question).await.is(200).says("/reason", "ok").says("/remaining", remaining);
+    }
+    let metrics = spile.admin("/metrics").await.text;
+    assert!(metrics.contains("\nratelimit_store_repairs_total 1\n"), "{metrics}");
 }
 
 #[test]
