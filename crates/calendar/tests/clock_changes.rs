@@ -1,7 +1,7 @@
 //! Windows where clocks are changed, zones move and months are short. Moments are written as they are read on a clock in UTC.
 
 use jiff::Timestamp;
-use spile_calendar::{Calendar, Period, Window};
+use spile_calendar::{Calendar, Period, Window, tzdb_version};
 use spile_core::Micros;
 
 const HOUR: u64 = 3_600_000_000;
@@ -41,6 +41,14 @@ fn a_day_stays_the_same_when_clocks_are_put_back_to_the_day_before() {
     // Clocks went from 00:00:59 on 29 October to 23:01 on the 28th: the 29th had begun, and goes on.
     let saint_johns = in_zone(Period::Day, "America/St_Johns");
     assert_window(&saint_johns, "2006-10-29T02:45:00Z", "2006-10-29T02:30:00Z", "2006-10-30T03:30:00Z");
+}
+
+#[test]
+fn zones_follow_the_rules_of_the_release_that_is_named() {
+    assert!(tzdb_version() >= "2026e", "{}", tzdb_version());
+    // New in 2026e: Manitoba stays at -05 in winter.
+    let winnipeg = in_zone(Period::Day, "America/Winnipeg");
+    assert_window(&winnipeg, "2027-01-15T12:00:00Z", "2027-01-15T05:00:00Z", "2027-01-16T05:00:00Z");
 }
 
 #[test]

@@ -52,7 +52,7 @@ use crate::observe::{build_info, log};
 /// Exit codes: 0 done or allowed, 1 denied (`config check`: in quarantine; `convert`: not all can be said), 2 something went wrong: also an answer that is
 /// not in time, and a denial because the store failed (`fail_closed`).
 #[derive(Debug, Parser)]
-#[command(name = "spile", version, long_version = build_info::LONG_VERSION, propagate_version = true)]
+#[command(name = "spile", version, long_version = build_info::long_version(), propagate_version = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: CliCommand,

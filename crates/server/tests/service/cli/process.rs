@@ -74,7 +74,9 @@ fn a_bad_flag_is_one_line_that_names_it() {
 
 #[test]
 fn help_and_version_are_no_errors() {
-    assert!(Process::run(&["--version"]).status.success());
+    let version = Process::run(&["--version"]);
+    let tzdata = format!("\ntzdata:   {}\n", spile_calendar::tzdb_version());
+    assert!(version.status.success() && String::from_utf8_lossy(&version.stdout).ends_with(&tzdata));
     let help = Process::run(&["serve", "--help"]);
     assert!(help.status.success());
     assert!(String::from_utf8_lossy(&help.stdout).contains("--http <ADDR>"));
