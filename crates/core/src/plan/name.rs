@@ -112,7 +112,7 @@ macro_rules! reads_as_text {
 
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
-                self.as_str() == other.as_str()
+                self.0.as_bytes() == other.0.as_bytes()
             }
         }
 
@@ -126,7 +126,7 @@ macro_rules! reads_as_text {
 
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> Ordering {
-                self.as_str().cmp(other.as_str())
+                self.0.as_bytes().cmp(other.0.as_bytes())
             }
         }
 
