@@ -54,16 +54,15 @@ impl fmt::Debug for Key<'_> {
 #[inline]
 fn refuse_control(text: &str) -> Result<(), KeyError> {
     let bytes = text.as_bytes();
-    let (words, rest) = bytes.as_chunks();
-    let rest = match bytes.last_chunk() {
-        // The last word may overlap the one before it.
-        Some(last) => doubtful(*last),
-        None => rest.iter().fold(0, |found, &byte| found | doubtful([byte; 8])),
+    let found = match bytes.last_chunk() {
+        // The other words end before the last byte, so that a key of eight is checked once. The last word may overlap them.
+        Some(last) => {
+            let (words, _) = bytes[..bytes.len() - 1].as_chunks();
+            words.iter().fold(doubtful(*last), |found, word| found | doubtful(*word))
+        }
+        None => bytes.iter().fold(0, |found, &byte| found | doubtful([byte; 8])),
     };
-    if words.iter().fold(rest, |found, word| found | doubtful(*word)) == 0 {
-        return Ok(());
-    }
-    find_control(text)
+    if found == 0 { Ok(()) } else { find_control(text) }
 }
 
 /// Zero if none of these bytes is below the space, 7F or C2. Checks all eight at once.
