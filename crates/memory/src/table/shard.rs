@@ -43,6 +43,7 @@ impl Shard {
         }))
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, ShardState> {
         self.0.lock()
     }
