@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use spile_calendar::CalendarLimit;
 use spile_core::{
     Charges, Cost, FailurePolicy, FakeClock, Key, Limit, Micros, Operation, PermitId, PermitStep, Plan,
-    ReservationMarker, StoreError, StoreExt,
+    ReservationId, SpendTime, StoreError, StoreExt,
 };
 use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
@@ -504,18 +504,22 @@ async fn a_call_that_must_be_waited_for_is_timed_once() {
 }
 
 /// The operation of a row of the table. A new row does not compile without one.
-const fn operation(kind: OperationKind, permit: &PermitId, marker: ReservationMarker) -> Operation<'_> {
+const fn operation(kind: OperationKind, permit: &PermitId, reservation: ReservationId) -> Operation<'_> {
     match kind {
-        OperationKind::Spend | OperationKind::Reserve => Operation::Spend,
+        OperationKind::Spend => Operation::Spend,
         OperationKind::Peek => Operation::Peek,
         OperationKind::SpendUpTo => Operation::SpendUpTo,
         OperationKind::Charge => Operation::Charge,
-        OperationKind::Refund | OperationKind::RefundOnce => Operation::Refund(None),
-        OperationKind::Settle => Operation::Settle(marker, Cost::ZERO),
+        OperationKind::Refund
+        | OperationKind::RefundThisWindow
+        | OperationKind::RefundSpentAt
+        | OperationKind::RefundOnce => Operation::Refund { spent: SpendTime::Unknown, once: None },
+        OperationKind::Reserve => Operation::Reserve(reservation),
+        OperationKind::Settle => Operation::Settle(reservation, &[Cost::ONE]),
         OperationKind::Acquire => Operation::Permit(permit, PermitStep::Acquire),
         OperationKind::Retake => Operation::Permit(permit, PermitStep::Retake),
         OperationKind::Renew => Operation::Permit(permit, PermitStep::Renew),
-        OperationKind::Release => Operation::Permit(permit, PermitStep::Release),
+        OperationKind::Release => Operation::Permit(permit, PermitStep::Release(SpendTime::Unknown)),
         OperationKind::Reset => Operation::Reset,
     }
 }
@@ -525,7 +529,7 @@ async fn every_operation_that_fails_is_counted_by_its_name_and_the_reason() {
     let (key, free) = (Key::new("ann").unwrap(), Plan::new("free", Limit::per_second(1)).unwrap());
     let charges = Charges::one(key, &free.limits()[0], Cost::ONE).unwrap();
     let permit = PermitId::new(Micros::new(1), 1, "").unwrap();
-    let marker = ReservationMarker::new(1, Duration::from_secs(60)).unwrap();
+    let reservation = ReservationId::new(1, Duration::from_secs(60)).unwrap();
     for why in [
         StoreError::Unavailable { message: "refused".into(), may_have_run: false },
         StoreError::TimedOut(Duration::from_millis(50)),
@@ -540,7 +544,7 @@ async fn every_operation_that_fails_is_counted_by_its_name_and_the_reason() {
         let store = TimedStore::every_call(fail(), watch.clone());
         let unwatched = TimedStore::untimed(fail(), watch.clone());
         for &kind in OperationKind::ALL {
-            let operation = operation(kind, &permit, marker);
+            let operation = operation(kind, &permit, reservation);
             let name = operation.name();
             let counted = || {
                 let series = format!("ratelimit_store_failures_total{{op=\"{name}\",reason=\"{reason}\"}} ");

@@ -19,12 +19,13 @@ const REASONS: [FailureReason; 6] = [
 ];
 
 /// The names of all operations.
-const OPERATIONS: [&str; 11] = [
+const OPERATIONS: [&str; 12] = [
     "spend",
     "peek",
     "spend_up_to",
     "charge",
     "refund",
+    "reserve",
     "settle",
     "acquire",
     "retake",

@@ -5,7 +5,7 @@ mod call_keys;
 pub(crate) mod error_reply;
 pub(crate) mod key;
 #[cfg(test)]
-mod layout;
+mod tests;
 mod msgpack;
 pub(crate) mod request;
 
