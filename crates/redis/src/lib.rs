@@ -21,6 +21,8 @@ pub use connection::login::{CredentialsError, names_same_store};
 pub use connection::tls::TlsError;
 pub use connection::url::{UrlError, without_secrets};
 pub use node::write_failures::RedisErrorKind;
+#[doc(hidden)]
+pub use script::wire_call::{WireAnswer, WireCall};
 pub use script::{PORTABLE_SCRIPT, Script};
 pub use session::{Session, SessionError, Subscription};
 pub use spile_resp::Value;

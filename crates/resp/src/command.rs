@@ -1,6 +1,6 @@
 //! Cuts a stream of bytes into commands, however the network has split it.
 //!
-//! Of one command at most [`MAX_COMMAND_BYTES`] in [`MAX_ARGUMENTS`] arguments are kept, whatever its header announces. A
+//! Of one command at most [`MAX_COMMAND_BYTES`] in [`MAX_ARGUMENTS`] arguments are kept, even if its header announces more. A
 //! larger command is read to its end and discarded, so that the client gets an error and the connection goes on. A
 //! [`ProtocolError`] ends the connection, because the start of the next command cannot be found.
 
@@ -30,7 +30,7 @@ pub enum Frame {
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(String);
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 #[derive(Clone, Copy, Debug, Default)]
 enum Expecting {
     /// The line that begins a command.

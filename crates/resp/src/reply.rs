@@ -110,7 +110,7 @@ impl<'a> ValueReader<'a> {
 
     fn items(&mut self, count: usize, depth: u8) -> Result<Option<Vec<Value>>, InvalidReply> {
         let depth = depth.checked_sub(1).ok_or(InvalidReply)?;
-        // Memory is reserved for no more items than bytes have arrived, whatever the header announces.
+        // Memory is reserved for no more items than bytes have arrived, even if the header announces more.
         let mut items = Vec::with_capacity(count.min(self.bytes.len() - self.at));
         for _ in 0..count {
             match self.value(depth)? {

@@ -1,4 +1,4 @@
-//! Limits how often sockets are opened: fewer than twenty dials per second fail, whatever is broken.
+//! Limits how often sockets are opened: fewer than twenty dials per second fail.
 //!
 //! A dial takes a permit. A dial that succeeds returns it at once, so that any number of nodes is reached as fast as
 //! they answer. A dial that fails returns it after a second. Background dials share a few permits, so that decisions
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 /// A connection that lasted less than this is followed by a pause, as a failed dial is.
 pub(crate) const MIN_UPTIME: Duration = Duration::from_secs(1);
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DialPriority {
     /// Decisions, and finding the nodes for them.

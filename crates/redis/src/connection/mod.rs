@@ -77,7 +77,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects, authenticates and checks the role. Has no timeout of its own.
+    /// Connects, authenticates and checks the role. The caller bounds its time.
     pub(crate) async fn open(
         endpoint: &Endpoint,
         options: &ConnectOptions,

@@ -19,11 +19,11 @@ pub enum TlsError {
     /// A PEM file is missing or holds something else.
     #[error("{what} {}: {why}", path.display())]
     File {
-        /// What the file should hold.
+        /// The expected content of the file.
         what: &'static str,
         /// Where it should be.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The system has no trusted authorities.

@@ -61,7 +61,7 @@ pub(crate) struct ClientTlsFiles {
     pub(crate) client: Option<(PathBuf, PathBuf)>,
 }
 
-/// What is wrong with a store URL. Never quotes the URL: after a typing mistake any part may hold the password, as in
+/// The error of a store URL. Never quotes the URL: after a typing mistake any part may hold the password, as in
 /// `redis://app:secret` without its host. Only a scheme of letters is quoted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]

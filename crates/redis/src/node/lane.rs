@@ -66,7 +66,7 @@ pub(crate) struct Lane {
 /// The connection must be closed.
 struct ConnectionLost;
 
-/// What a lane waits for.
+/// The event that a lane waits for.
 enum LaneEvent<'a> {
     Reply(Result<Value, ConnectionError>),
     Moved,

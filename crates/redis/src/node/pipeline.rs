@@ -158,7 +158,7 @@ impl<'q> Pipeline<'q> {
         overdue.into_iter().chain(stalled).min().unwrap_or_else(|| config.runtime.now())
     }
 
-    /// Whether the next reply has been overdue for so long that the connection counts as dead.
+    /// True if the next reply is overdue long enough for the connection to count as dead.
     pub(crate) fn is_stalled(&self, now: Instant, stall: Duration) -> bool {
         self.waits_since().is_some_and(|since| self.flights[0].is_overdue && now >= since + stall)
     }

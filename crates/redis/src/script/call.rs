@@ -87,7 +87,7 @@ impl ScriptCall {
         Self { sequence, waiting, script_ref: ScriptRef::Sha }
     }
 
-    /// The same call for a node that has not cached the script.
+    /// Returns the call for a node that has not cached the script.
     pub(crate) fn with_source(self) -> Self {
         Self { script_ref: ScriptRef::Source, ..self }
     }
@@ -144,13 +144,13 @@ impl ScriptCall {
         self.waiting.iter().map(|waiting| &*waiting.request)
     }
 
-    fn script(&self) -> &'static Script {
+    pub(crate) fn script(&self) -> &'static Script {
         if self.requests().all(Request::is_about_rates) { &RATES } else { &EVERYTHING }
     }
 
     /// The distinct keys, and all other arguments as one msgpack array that refers to buckets by number and to limits by their
     /// place in the array.
-    fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
+    pub(crate) fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
         let counts_shapes = !self.requests().all(Request::is_about_rates);
         let mut keys = CallKeys::default();
         let mut places: SmallVec<[_; 64]> = SmallVec::new();

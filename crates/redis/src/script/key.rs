@@ -17,7 +17,7 @@ const HASHED: &[u8] = b"sha256:";
 /// The bytes of the hash that are kept: 128 bits.
 const HASH_BYTES: usize = 16;
 
-/// What stands before the name of a limit in the key of its permits.
+/// Precedes the name of a limit in the key of its permits.
 const PERMITS: &[u8] = b"permits:";
 
 /// The prefix of all keys of one store.
@@ -55,7 +55,7 @@ impl KeyPrefix {
         BucketKey::alone(bytes)
     }
 
-    /// What all keys of a caller begin with: `spile:{user%3A123}:`. There is room for `more` bytes.
+    /// The start of all keys of a caller: `spile:{user%3A123}:`. There is room for `more` bytes.
     fn tagged(&self, key: Key<'_>, more: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.0.len() + key.as_str().len() + more + 4);
         bytes.extend_from_slice(self.0.as_bytes());
@@ -87,7 +87,7 @@ pub(crate) struct BucketKey {
 }
 
 impl BucketKey {
-    /// A bucket with a hash of its own.
+    /// A bucket that shares its hash with no other.
     pub(crate) const fn alone(hash: Vec<u8>) -> Self {
         Self { hash_bytes: hash.len(), bytes: hash }
     }
@@ -111,7 +111,7 @@ impl BucketKey {
         &self.bytes[..self.hash_bytes]
     }
 
-    /// The name of the bucket in its hash. Empty if it has a hash of its own.
+    /// The name of the bucket in its hash. Empty if it shares the hash with no other.
     pub(crate) fn name(&self) -> &[u8] {
         self.bytes.get(self.hash_bytes + 1..).unwrap_or_default()
     }

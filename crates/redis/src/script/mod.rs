@@ -4,10 +4,11 @@ pub(crate) mod call;
 mod call_keys;
 pub(crate) mod error_reply;
 pub(crate) mod key;
-#[cfg(test)]
-mod tests;
 mod msgpack;
 pub(crate) mod request;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wire_call;
 
 use std::fmt;
 use std::sync::LazyLock;

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use spile_core::{Amount, Charge, Limit, Micros, Operation, PermitId, PermitStep, Reply, Shape, SpendTime};
+use spile_core::{
+    Amount, Charge, Charges, Limit, Micros, Operation, PermitId, PermitStep, Reply, Shape, SpendTime,
+};
 use tokio::sync::oneshot;
 
 use crate::script::error_reply::Rejection;
@@ -100,7 +102,7 @@ pub(crate) struct RequestDetails {
 }
 
 impl RequestDetails {
-    pub(crate) fn new(operation: &Operation<'_>, charges: &[WireCharge]) -> Self {
+    fn new(operation: &Operation<'_>, charges: &[WireCharge]) -> Self {
         let amounts = match operation {
             Operation::Refund { once: Some(_), .. } => vec![Amount::MICRO_PER_TOKEN],
             Operation::Reserve(id) => vec![id.ttl().as_micros() as i64],
@@ -120,7 +122,7 @@ impl RequestDetails {
         Self { permit, spent, markers }
     }
 
-    /// The same for a part of the chain, whose markers belong to its first key.
+    /// The details of a part of the chain, whose markers belong to its first key.
     pub(crate) fn beside(&self, charge: &WireCharge) -> Self {
         let moved = |(key, amount): &(BucketKey, i64)| (charge.key.beside(key.suffix()), *amount);
         Self { markers: self.markers.iter().map(moved).collect(), ..self.clone() }
@@ -134,6 +136,19 @@ const SENT: u8 = 1;
 const CANCELLED: u8 = 2;
 
 impl Request {
+    /// An operation on the buckets of these charges. Quotas need [`at_time`](Self::at_time) as well.
+    pub(crate) fn encode(prefix: &KeyPrefix, operation: &Operation<'_>, charges: &Charges<'_>) -> Self {
+        let wire = charges.iter().map(|charge| WireCharge::new(prefix, charge));
+        let mut wire: SmallVec<[WireCharge; 1]> = wire.collect();
+        if let Operation::Settle(_, costs) = operation {
+            for (charge, cost) in wire.iter_mut().zip(*costs) {
+                charge.cost_micro = cost.amount().micro() - charge.cost_micro;
+            }
+        }
+        let details = RequestDetails::new(operation, &wire);
+        Self::new(ScriptOp::from(operation), wire).with(details)
+    }
+
     pub(crate) fn new(operation: ScriptOp, charges: SmallVec<[WireCharge; 1]>) -> Self {
         Self { operation, charges, details: RequestDetails::default(), state: AtomicU8::new(UNSENT) }
     }
@@ -147,7 +162,7 @@ impl Request {
         self.charges.iter().any(|charge| charge.limit.limit.windows().is_some())
     }
 
-    /// The same request, with the windows of quotas around `now`.
+    /// Returns the request with the windows of quotas around `now`.
     pub(crate) fn at_time(&self, now: Micros) -> Self {
         let mut charges = self.charges.clone();
         for charge in &mut charges {
@@ -242,7 +257,7 @@ impl WireCharge {
         Self { key, limit, cost_micro: charge.cost().amount().micro() }
     }
 
-    /// A charge of a bucket with a hash of its own.
+    /// A charge of a bucket that shares its hash with no other.
     pub(crate) fn alone(hash: Vec<u8>, limit: &Limit, cost_micro: i64) -> Self {
         let (key, limit) = (BucketKey::alone(hash), WireLimit::from(limit));
         Self { key, limit, cost_micro }

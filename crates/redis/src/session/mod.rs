@@ -1,4 +1,4 @@
-//! Scripts that run beside decisions, one at a time, over a connection of their own.
+//! Scripts that run beside decisions, one at a time, over a separate connection.
 //!
 //! The registry and the analytics of a server live here. They never use the connections that decide, and never delay
 //! them.
@@ -45,7 +45,7 @@ pub(super) struct KeySpace {
     dialer: Arc<Dialer>,
 }
 
-/// What to do after a reply.
+/// The next step after a reply.
 enum NextStep {
     Done(Value),
     /// Connect again: the slot or the master is on another node, or will be.

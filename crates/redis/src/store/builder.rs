@@ -242,7 +242,7 @@ impl TopologyBuilder<'_> {
         }
     }
 
-    /// Sessions go to the same nodes as decisions, over connections of their own. Both share one dial limiter.
+    /// Sessions go to the same nodes as decisions, over separate connections. Both share one dial limiter.
     fn sessions(&self, target: &RedisUrl) -> SessionFactory {
         let RedisUrl { topology, database, .. } = target.clone();
         match topology {

@@ -54,7 +54,7 @@ impl RedisStore {
         Ok(kept)
     }
 
-    /// Asks for each concurrency by itself, over a connection of its own: this is rare, and must not delay decisions.
+    /// Asks for each concurrency by itself, over a separate connection: this is rare, and must not delay decisions.
     pub(crate) async fn list_holders(
         &self,
         charges: &Charges<'_>,
@@ -100,7 +100,7 @@ fn field_of(wire: &WireCharge) -> String {
     if name.is_empty() { field.to_owned() } else { format!("{name}:{field}") }
 }
 
-/// What is not a permit of this store is left out.
+/// Skips members that are not permits of this store.
 fn held_permit([id, until]: &[Value; 2]) -> Option<HeldPermit> {
     let until: f64 = until.as_str()?.parse().ok()?;
     Some(HeldPermit { id: PermitId::parse(id.as_str()?).ok()?, until: Micros::new(until as u64) })

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
 use spile_core::{
     Answer, Charges, HeldPermit, Inspect, Kept, Micros, Operation, Reply, Store, StoreError, SystemClock,
 };
@@ -23,7 +22,7 @@ use crate::connection::login::{CredentialsError, Logins};
 use crate::node::Node;
 use crate::script::error_reply::{may_have_run, not_run};
 use crate::script::key::KeyPrefix;
-use crate::script::request::{PendingRequest, Request, RequestDetails, ScriptOp, WireCharge};
+use crate::script::request::{PendingRequest, Request};
 use crate::session::{Session, SessionFactory};
 use crate::store::builder::RedisStoreBuilder;
 use crate::store::split_chain::SplitChain;
@@ -85,7 +84,7 @@ impl RedisStore {
     }
 
     /// Problems that do not stop decisions but need attention, such as a sentinel that cannot be subscribed to. `None`
-    /// if there are none.
+    /// without problems.
     pub fn warning(&self) -> Option<String> {
         self.inner.counters.warnings.summary()
     }
@@ -102,7 +101,7 @@ impl RedisStore {
         self.inner.prefix.pattern()
     }
 
-    /// A session: keys beside the buckets, for other data that instances share, and a connection of its own. All keys
+    /// A session: keys beside the buckets, for other data that instances share, and a separate connection. All keys
     /// of one session are in one slot. `name` consists of letters, digits and dashes; sessions of the same name use the
     /// same keys.
     pub fn session(&self, name: &str) -> Session {
@@ -117,15 +116,7 @@ impl RedisStore {
     async fn run(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Result<Reply, StoreError> {
         let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
-        let wire = charges.iter().map(|charge| WireCharge::new(&self.inner.prefix, charge));
-        let mut wire: SmallVec<[WireCharge; 1]> = wire.collect();
-        if let Operation::Settle(_, costs) = operation {
-            for (charge, cost) in wire.iter_mut().zip(costs) {
-                charge.cost_micro = cost.amount().micro() - charge.cost_micro;
-            }
-        }
-        let details = RequestDetails::new(&operation, &wire);
-        let mut request = Request::new(ScriptOp::from(&operation), wire).with(details);
+        let mut request = Request::encode(&self.inner.prefix, &operation, charges);
         if request.has_quotas() {
             request = request.at_time(self.inner.believed_time());
         }
@@ -168,7 +159,7 @@ impl fmt::Debug for RedisStore {
     }
 }
 
-/// What all clones of a store share.
+/// State that all clones of a store share.
 pub(crate) struct StoreInner {
     pub(crate) router: Router,
     pub(crate) logins: Logins,
@@ -189,7 +180,7 @@ impl StoreInner {
         self.runtime.now() + self.timeout
     }
 
-    /// What the time of the next script is, by the last answer about a quota.
+    /// The expected time of the next script, by the last answer about a quota.
     fn believed_time(&self) -> Micros {
         if let TimeSource::Client(clock) = &self.time {
             return clock.now();

@@ -71,7 +71,7 @@ impl ChainPart {
         part.request_with(ScriptOp::Settle, SpendTime::Unknown, |charge| -charge.cost_micro)
     }
 
-    /// The same operation for a part without markers: those are in another part.
+    /// The operation as a part without markers has it: those are in another part.
     fn unmarked(&self, operation: ScriptOp) -> ScriptOp {
         match operation {
             ScriptOp::Reserve if self.details.markers.is_empty() => ScriptOp::Spend,
@@ -382,7 +382,7 @@ impl SplitChain {
         }
     }
 
-    /// Makes each key of a part a part of its own.
+    /// Splits a part by key.
     fn split_by_key(&mut self, at: usize) {
         let part = std::mem::take(&mut self.parts[at]);
         self.parts.splice(at..=at, part.by_key());

@@ -101,7 +101,7 @@ impl Warnings {
         self.0.lock().remove(subject);
     }
 
-    /// All warnings on one line. `None` if there are none.
+    /// All warnings on one line. `None` without warnings.
     pub(crate) fn summary(&self) -> Option<String> {
         let warnings = self.0.lock();
         let lines: Vec<_> = warnings.iter().map(|(subject, why)| format!("{subject}: {why}")).collect();

@@ -28,7 +28,7 @@ const DEGRADED_REFRESH_EVERY: Duration = Duration::from_millis(200);
 /// The least time between two reads of the map, however often a refresh is requested.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A node that was missing from so many maps in a row is dropped. A node may be known by a redirection before it gets
+/// A node that is missing from this number of maps in a row is dropped. A node may be known by a redirection before it gets
 /// its first slot.
 const MAX_ROUNDS_UNLISTED: u8 = 3;
 

@@ -89,14 +89,20 @@ impl RedisClient {
 
     /// The server's reply to a command, or why there is none.
     pub fn command(&mut self, words: &[&str]) -> Result<RedisReply, ReplyError> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.send(&words).map(RedisReply::from)
+    }
+
+    /// The server's reply, as it came, to a command of any bytes.
+    pub fn send(&mut self, words: &[&[u8]]) -> Result<Value, ReplyError> {
         let mut command = Vec::new();
-        write::command(&mut command, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        write::command(&mut command, words);
         self.stream.write_all(&command)?;
         let (mut bytes, mut chunk) = (Vec::new(), [0; 16 * 1024]);
         loop {
             match parse(&bytes).map_err(io::Error::other)? {
                 Some((Value::Error(text), _)) => return Err(ReplyError::Refused(text)),
-                Some((value, _)) => return Ok(value.into()),
+                Some((value, _)) => return Ok(value),
                 None => match self.stream.read(&mut chunk) {
                     Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                     Ok(read) => bytes.extend_from_slice(&chunk[..read]),

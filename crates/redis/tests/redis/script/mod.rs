@@ -9,3 +9,4 @@ mod repairs;
 mod shared_hash;
 mod table;
 mod versions;
+mod wire_call;
