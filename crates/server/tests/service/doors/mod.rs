@@ -3,6 +3,7 @@
 mod door;
 mod house;
 mod property;
+mod quota_refunds;
 mod row;
 mod rows;
 mod tenants;
