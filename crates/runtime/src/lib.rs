@@ -70,14 +70,15 @@ impl Runtime {
         }
     }
 
-    /// Waits for a future for at most this time. A future that is ready when it is first polled is always in time.
+    /// Waits for a future for at most this time. A future that is ready when it is first polled is always in time, starts no timer
+    /// and needs no runtime.
     pub async fn timeout<F: Future>(&self, span: Duration, future: F) -> Result<F::Output, Elapsed> {
-        within(self.sleep(span), future).await
+        within(|| self.sleep(span), future).await
     }
 
     /// Waits for a future until this moment.
     pub async fn timeout_at<F: Future>(&self, deadline: Instant, future: F) -> Result<F::Output, Elapsed> {
-        within(self.sleep_until(deadline), future).await
+        within(|| self.sleep_until(deadline), future).await
     }
 
     /// Returns a handle that starts tasks on the caller's runtime. `None` outside of a runtime.
@@ -116,18 +117,22 @@ impl Runtime {
     }
 }
 
-async fn within<F: Future>(sleep: Sleep, future: F) -> Result<F::Output, Elapsed> {
-    let (mut sleep, mut future) = (pin!(sleep), pin!(future));
+async fn within<F: Future>(sleep: impl Fn() -> Sleep, future: F) -> Result<F::Output, Elapsed> {
+    let (mut pause, mut future) = (pin!(None), pin!(future));
     std::future::poll_fn(move |cx| {
         let had_budget = coop::has_budget_remaining();
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Ok(output));
         }
+        if pause.is_none() {
+            pause.set(Some(sleep()));
+        }
+        let mut pause = pause.as_mut().as_pin_mut().expect("it has begun");
         // A future that uses up the budget of its task each time, as one that reads without end, must not hold up its timeout.
         let elapsed = if had_budget && !coop::has_budget_remaining() {
-            pin!(coop::unconstrained(sleep.as_mut())).poll(cx)
+            pin!(coop::unconstrained(pause.as_mut())).poll(cx)
         } else {
-            sleep.as_mut().poll(cx)
+            pause.as_mut().poll(cx)
         };
         elapsed.map(|()| Err(Elapsed))
     })
@@ -145,6 +150,8 @@ impl fmt::Debug for Runtime {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -156,6 +163,13 @@ mod tests {
         assert_eq!((early, late), (Ok(()), Err(Elapsed)));
         assert_eq!(runtime.now() - started, Duration::from_secs(5));
         assert_eq!(runtime.timeout(Duration::ZERO, std::future::ready(7)).await, Ok(7));
+    }
+
+    #[test]
+    fn a_future_that_is_ready_needs_no_runtime() {
+        let runtime = Runtime::tokio();
+        let ready = pin!(runtime.timeout(Duration::ZERO, std::future::ready(7)));
+        assert_eq!(ready.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Ok(7)));
     }
 
     #[tokio::test]

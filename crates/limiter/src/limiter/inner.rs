@@ -1,9 +1,8 @@
 //! What all clones of a limiter share, and the course of one decision.
 
 use std::cell::Ref;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -260,11 +259,6 @@ impl<S> LimiterInner<S> {
         deadline: Duration,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let mut call = pin!(call);
-        if let Poll::Ready(answer) = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-            return answer;
-        }
-        let answer = self.runtime.timeout(deadline, call).await;
-        answer.unwrap_or(Err(StoreError::TimedOut(deadline)))
+        self.runtime.timeout(deadline, call).await.unwrap_or(Err(StoreError::TimedOut(deadline)))
     }
 }
