@@ -125,7 +125,7 @@ impl<'a> ValueReader<'a> {
     fn line(&mut self) -> Result<Option<&'a [u8]>, InvalidReply> {
         let rest = &self.bytes[self.at..];
         // The search stops at the bound: a line is too long whether or not its end has arrived.
-        match rest.iter().take(MAX_LINE + 1).position(|&byte| byte == b'\r') {
+        match rest[..rest.len().min(MAX_LINE + 1)].iter().position(|&byte| byte == b'\r') {
             Some(end) if end + 1 < rest.len() => {
                 if rest[end + 1] != b'\n' {
                     return Err(InvalidReply);
