@@ -189,7 +189,9 @@ impl Request {
     pub(crate) fn by_shape(&self) -> impl Iterator<Item = (usize, &WireCharge)> {
         let of =
             |shape| self.charges.iter().enumerate().filter(move |(_, charge)| charge.limit.shape() == shape);
-        (0..SHAPES).flat_map(of)
+        // Most requests are about rates alone, which come first.
+        let shapes = if self.is_about_rates() { 1 } else { SHAPES };
+        (0..shapes).flat_map(of)
     }
 
     /// The cluster slot of all its keys.
