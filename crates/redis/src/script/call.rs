@@ -161,7 +161,7 @@ impl ScriptCall {
         keys.number();
         let mut lists = Vec::with_capacity(32);
         let first_limit = 1 + HEADER + keys.write_lists(&mut lists);
-        let mut limits: Vec<WireLimit> = Vec::new();
+        let mut limits: SmallVec<[WireLimit; 1]> = SmallVec::new();
         let mut decisions = Vec::with_capacity(16 * self.waiting.len());
         let (mut entries, mut places) = (0, places.iter());
         for request in self.requests() {
@@ -292,7 +292,7 @@ impl WireLimit {
 
 /// The position of a limit, which is added unless it is there. A call has few distinct limits, so a linear search is faster than
 /// hashing.
-fn position(limits: &mut Vec<WireLimit>, limit: WireLimit) -> usize {
+fn position(limits: &mut SmallVec<[WireLimit; 1]>, limit: WireLimit) -> usize {
     let found = limits.iter().position(|seen| *seen == limit);
     found.unwrap_or_else(|| {
         limits.push(limit);

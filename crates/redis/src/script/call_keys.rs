@@ -12,10 +12,10 @@ use crate::script::request::WireCharge;
 /// The distinct hashes and sets of permits of a call. Hashes with the same fields form one list.
 #[derive(Default)]
 pub(crate) struct CallKeys<'a> {
-    hashes: Vec<CallHash<'a>>,
+    hashes: SmallVec<[CallHash<'a>; 1]>,
     sets: Vec<&'a [u8]>,
     /// The first hash of each list. A call has few lists: one per plan.
-    lists: Vec<usize>,
+    lists: SmallVec<[usize; 1]>,
     seen: HashMap<&'a [u8], usize, foldhash::quality::RandomState>,
 }
 
