@@ -36,6 +36,9 @@ class Versions:
         target = ROOT / "target/two-versions"
         self.programs = {}
         for name, root in [("old", self.checkout), ("new", ROOT)]:
+            # Cargo names what it built by paths within the workspace, and would take a crate of the other checkout for this one's.
+            for built in (target / "release/.fingerprint").glob("spile-*"):
+                shutil.rmtree(built)
             self.programs[name] = self.folder / f"questions-{name}"
             shutil.copy(build(root, target), self.programs[name])
         self.programs["again"] = self.programs["old"]
