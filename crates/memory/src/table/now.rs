@@ -51,12 +51,7 @@ impl Now {
     /// A bucket in wall time, as its entry keeps it.
     #[inline]
     pub(crate) const fn bucket_from_wall(self, bucket: Bucket, limit: &Limit) -> Bucket {
-        if limit.rate().is_some() {
-            let moment = bucket.moment().get().wrapping_add_signed(-self.ahead_us);
-            Bucket::new(bucket.amount(), Micros::new(moment))
-        } else {
-            bucket
-        }
+        Self { ahead_us: -self.ahead_us, ..self }.bucket_to_wall(bucket, limit)
     }
 
     /// A moment at which both clocks agree.
