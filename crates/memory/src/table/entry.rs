@@ -181,10 +181,11 @@ const fn millis(moment: Micros) -> u32 {
     (moment.get() / 1_000) as u32
 }
 
+/// Rounds a positive number. The bits of positive floats are ordered as the floats are: one less is the next float below.
 #[inline]
 fn rounded_down(number: f64) -> f32 {
     let near = number as f32;
-    if f64::from(near) > number { near.next_down() } else { near }
+    if f64::from(near) > number { f32::from_bits(near.to_bits() - 1) } else { near }
 }
 
 #[inline]
