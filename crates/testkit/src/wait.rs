@@ -5,7 +5,7 @@ use std::time::Duration;
 use spile_core::{Clock, SystemClock};
 
 /// How long a fixture may take to start or to change its state before the test fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Short enough that tests are not slowed down, long enough that polling does not load the machine.
 const PAUSE: Duration = Duration::from_millis(5);
