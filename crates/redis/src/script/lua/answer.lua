@@ -30,7 +30,7 @@
       end
     end
     if left then
-      value, time = left, max(time or now, now)
+      value, time = left, time and time > now and time or now
       if window_end then
         value, time = capacity - left, max(time, window_end)
       end

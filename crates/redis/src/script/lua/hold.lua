@@ -15,8 +15,8 @@
         there = there - TOKEN
         counts[set] = counts[set] + (is_held[n] and 0 or 1)
       end
-      -- Permits that were taken under a longer hold time are not cut short.
-      if done and (ask('PTTL', key) or -1) < hold_ms + 2 then
+      -- The only permit of a set needs no other time to live. Permits that were taken under a longer hold time are not cut short.
+      if done and (counts[set] == 1 and not is_held[n] or (ask('PTTL', key) or -1) < hold_ms + 2) then
         ask('PEXPIRE', key, 2 * hold_ms + 2)
       end
     end

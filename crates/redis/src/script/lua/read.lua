@@ -14,7 +14,8 @@ for list = 1, args[5] do
   end
   i = i + args[i] + 1
   for key = k + 1, k + args[i] do
-    local values = pcall('HMGET', KEYS[key], unpack(fields))
+    -- Most hashes have one bucket.
+    local values = fields[4] and pcall('HMGET', KEYS[key], unpack(fields)) or pcall('HMGET', KEYS[key], 'v', fields[2], fields[3])
     local version = values[1]
     if version == '1' then
       state[key] = LIVE

@@ -11,7 +11,8 @@ for list = 1, #lists do
     for f = 2, #fields, 2 do
       b = b + 1
       if full_at[b] then
-        full, keep_ms = max(full, full_at[b]), max(keep_ms, keep_ms_of[b])
+        full = full_at[b] > full and full_at[b] or full
+        keep_ms = keep_ms_of[b] > keep_ms and keep_ms_of[b] or keep_ms
       end
       if dirty[b] then
         repairs = repairs or broken[b]
@@ -46,7 +47,7 @@ for list = 1, #lists do
         sets[n + 1], sets[n + 2] = 'v', '1'
         n = n + 2
       end
-      reply = pcall('HSET', name, unpack(sets, 1, n))
+      reply = n == 4 and pcall('HSET', name, sets[1], sets[2], sets[3], sets[4]) or pcall('HSET', name, unpack(sets, 1, n))
     end
     if type(reply) == 'table' then
       return { args[1], reply.err, wrote }
