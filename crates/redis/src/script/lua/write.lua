@@ -26,37 +26,39 @@ for list = 1, #lists do
         end
       end
     end
-    local reply = 0
-    if repairs then
-      out[3] = out[3] + 1
-      if state[key] == BROKEN then
-        reply = pcall('DEL', name)
-        wrote = reply == 1 and 1 or wrote
+    if repairs or removed then
+      local reply = 0
+      if repairs then
+        out[3] = out[3] + 1
       end
-    end
-    if removed and is_live and type(reply) == 'number' then
-      reply = pcall('HDEL', name, unpack(removed))
-      wrote = type(reply) == 'number' and reply > 0 and 1 or wrote
-      if n == 0 and pcall('HLEN', name) == 1 then
-        -- Only the version is left.
+      if repairs and state[key] == BROKEN then
         reply = pcall('DEL', name)
+      elseif removed and is_live then
+        reply = pcall('HDEL', name, unpack(removed))
+        if reply ~= 0 and n == 0 and pcall('HLEN', name) == 1 then
+          -- Only the version is left.
+          reply = pcall('DEL', name)
+        end
       end
+      if type(reply) == 'table' then
+        return { args[1], reply.err, wrote }
+      end
+      wrote = reply > 0 and 1 or wrote
     end
-    if n > 0 and type(reply) == 'number' then
+    if n > 0 then
       if not is_live then
         sets[n + 1], sets[n + 2] = 'v', '1'
         n = n + 2
       end
-      reply = n == 4 and pcall('HSET', name, sets[1], sets[2], sets[3], sets[4]) or pcall('HSET', name, unpack(sets, 1, n))
-    end
-    if type(reply) == 'table' then
-      return { args[1], reply.err, wrote }
-    elseif n > 0 then
+      local reply = n == 4 and pcall('HSET', name, sets[1], sets[2], sets[3], sets[4]) or pcall('HSET', name, unpack(sets, 1, n))
+      if type(reply) == 'table' then
+        return { args[1], reply.err, wrote }
+      end
       wrote = 1
     end
     if full > now or n > 0 and not is_live then
       local needed_ms = (full - now) / 1000 + 2
-      reply = is_live and pcall('PTTL', name) or -1
+      local reply = is_live and pcall('PTTL', name) or -1
       if type(reply) == 'number' and reply < needed_ms then
         reply = pcall('PEXPIRE', name, format('%d', min(max(keep_ms, ceil(needed_ms)), CENTURY_MS)))
         wrote = reply == 1 and 1 or wrote
