@@ -141,6 +141,11 @@ impl Calendar {
         windows
     }
 
+    /// The number of calendars that limits have used, which are kept for the lifetime of the process.
+    pub fn in_use() -> usize {
+        USED.lock().len()
+    }
+
     /// The calendar of a quota. `None` for a limit of another shape, or with windows of another kind.
     pub fn of(limit: &Limit) -> Option<Self> {
         let wanted = limit.windows()?;

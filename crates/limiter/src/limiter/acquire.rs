@@ -190,7 +190,8 @@ impl<S: Store> RateLimiter<S> {
         let sent = local.clock.now();
         let mut answer = step(PermitStep::Renew).await;
         // The store may not know it yet. What was not renewed within its hold time is not taken again.
-        let is_fresh = || local.clock.wall() < id.since() + charges.hold().unwrap_or_default();
+        let (hold, wall) = (charges.hold().unwrap_or_default(), local.clock.wall());
+        let is_fresh = || wall < id.since() + hold && id.since() < wall + hold;
         let degraded = degraded && (inner.permits.lent.is_held(id, sent) || is_fresh());
         if degraded && answer.as_ref().is_ok_and(|outcome| !outcome.allowed) {
             answer = step(PermitStep::Retake).await;

@@ -21,6 +21,13 @@ pub struct Settled {
     pub decision: Option<Decision>,
 }
 
+impl Settled {
+    /// Nothing was charged, so that there is nothing to settle.
+    pub fn nothing() -> Self {
+        Self { already: true, ..Self::default() }
+    }
+}
+
 impl<S: Store> RateLimiter<S> {
     /// Makes the request that this decision charged cost `tokens` in the end, in every bucket of the chain whose cost is not
     /// fixed.

@@ -85,6 +85,12 @@ impl Policy {
         self.plans.get(name)
     }
 
+    /// The limit of this name, as its plan has it.
+    pub fn limit(&self, name: &LimitName) -> Option<Limit> {
+        let plan = self.plan(name.as_str().split('/').next()?)?;
+        plan.limits().iter().find(|limit| limit.name() == name).map(|limit| *limit.limit())
+    }
+
     /// Every plan, by name.
     pub fn plans(&self) -> Vec<&Plan> {
         let mut plans: Vec<_> = self.plans.values().collect();

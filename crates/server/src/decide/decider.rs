@@ -262,7 +262,7 @@ impl Decider {
     ) -> Result<(Settled, Decision), SettleError> {
         let settled = match chain {
             Some(chain) => self.limiter.settle_chain(chain, id, cost).await?,
-            None => Settled::default(),
+            None => Settled::nothing(),
         };
         let decision = settled.decision.clone().unwrap_or_else(|| self.unlimited());
         Ok((settled, decision))

@@ -2,6 +2,7 @@
 //!
 //! Names of limits are made of letters, digits and `._-/`, so nothing here needs escaping.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spile_core::{Amount, Decision, LimitStatus, Micros};
@@ -68,9 +69,15 @@ pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: &Se
     text(out, if settled.already { "{\"settled\":false" } else { "{\"settled\":true" });
     amount(out, ",\"uncovered\":", settled.uncovered);
     text(out, ",\"costs\":{");
-    for (index, (name, cost)) in settled.costs.iter().enumerate() {
-        quoted(out, if index == 0 { "" } else { "," }, name.unshadowed());
-        amount(out, ":", *cost);
+    // Several keys may have a limit of one name: the largest amount is reported.
+    let mut costs: BTreeMap<&str, Amount> = BTreeMap::new();
+    for (name, cost) in &settled.costs {
+        let largest = costs.entry(name.unshadowed()).or_default();
+        *largest = (*largest).max(*cost);
+    }
+    for (index, (name, cost)) in costs.into_iter().enumerate() {
+        quoted(out, if index == 0 { "" } else { "," }, name);
+        amount(out, ":", cost);
     }
     text(out, "}");
     write_members(out, decision, None);

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::{Request, StatusCode};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use spile_core::{Amount, Cost, ReservationId, ReservationTtlError};
+use spile_core::{Amount, Cost, DecisionSource, Reason, ReservationId, ReservationTtlError};
 use spile_limiter::SettleError;
 use spile_listener::ClientBody;
 use spile_policy::{BucketCharge, Chain, Policy};
@@ -50,8 +50,17 @@ pub(crate) async fn reserve(
     let ticket = ReservationTicket::new(ttl, chain.as_ref(), question);
     let (text, id) = ticket.to_text()?;
     let decision = decider.reserve(chain.as_ref(), id).await;
+    let by_store = decision.reason() == Reason::Ok && decision.source() == DecisionSource::Store;
+    let text = match (by_store || decision.may_have_run(), decision.allowed()) {
+        (true, _) => Some(text),
+        // It may pass although the store has reserved nothing, which is settled by doing nothing.
+        (false, true) => {
+            Some(ReservationTicket { charges: ticket.charges.without_charges(), ..ticket }.to_text()?.0)
+        }
+        (false, false) => None,
+    };
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
-    write_reservation(&mut body, &decision, decision.allowed().then_some(&*text));
+    write_reservation(&mut body, &decision, text.as_deref());
     Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
 }
 
@@ -148,7 +157,7 @@ impl<'a> ReservationTicket<'a> {
     fn parse(text: &[u8], policy: &Policy) -> Option<(Option<Chain>, ReservationId)> {
         let json = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
         let ticket: ReservationTicket<'_> = serde_json::from_slice(&json).ok()?;
-        let chain = ticket.charges.restore(policy);
+        let chain = ticket.charges.restore(policy).map(|(chain, _)| chain);
         let is_whole = chain.is_some() || ticket.charges.is_empty();
         let id = ticket.id_of(&json).ok().filter(|_| is_whole)?;
         Some((chain, id))

@@ -55,7 +55,8 @@ impl PresentedPermit {
         let json = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|_| not_one())?;
         let ticket: PermitTicket<'_> = serde_json::from_slice(&json).map_err(|_| not_one())?;
         let id = PermitId::parse(&ticket.id).map_err(|_| not_one())?;
-        let chain = ticket.places.restore(policy).ok_or_else(not_one)?;
-        Ok(Self { id, degraded: ticket.degraded, chain })
+        let (chain, all_in_force) = ticket.places.restore(policy).ok_or_else(not_one)?;
+        // A permit that the store does not know takes a place of limits that there are, and of no others.
+        Ok(Self { id, degraded: ticket.degraded && all_in_force, chain })
     }
 }

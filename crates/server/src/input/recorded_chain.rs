@@ -1,7 +1,7 @@
 //! The charges of a question as a ticket carries them, so that they can be settled or released whatever rules and plans say by then.
 
 use serde::{Deserialize, Serialize};
-use spile_core::{Amount, LimitName, NamedLimit};
+use spile_core::{Amount, Charges, Limit, LimitName, NamedLimit};
 use spile_policy::{Chain, Policy, identity};
 
 use super::tokens::{Tokens, TypedTokens};
@@ -35,6 +35,25 @@ struct RecordedBucket {
     fixed: bool,
 }
 
+impl RecordedBucket {
+    /// The limit by which it is settled or held: `asked` is the one that the question leads to, `in_force` that or the one of the plan,
+    /// which for a tenant may be another. `None` if the record is not a limit.
+    fn limit_now(&self, asked: Option<Limit>, in_force: Option<Limit>) -> Option<Limit> {
+        // A record may say anything, so limits that need nothing of it are not read from it.
+        match in_force {
+            Some(now) if now.is_concurrency() && self.limit.get("concurrency").is_some() => return Some(now),
+            Some(now) if now.windows().is_some() && self.limit.get("quota").is_some() => return Some(now),
+            _ => {}
+        }
+        let recorded = LimitSpec::recorded(&self.limit)?;
+        Some(match (asked, in_force) {
+            (Some(asked), _) => asked.settling(&recorded),
+            (None, Some(of_plan)) => recorded.settling(&of_plan),
+            (None, None) => recorded,
+        })
+    }
+}
+
 impl<'a> RecordedChain<'a> {
     /// Records the charges of a chain that are of concurrencies, or those that are not.
     pub(crate) fn new(chain: Option<&Chain>, of_permits: bool, question: TypedQuestion<'a>) -> Self {
@@ -62,24 +81,37 @@ impl<'a> RecordedChain<'a> {
         recorded
     }
 
-    /// The chain, under the limits in force as far as there are. `None` if it has no charges, or is not a record.
-    pub(crate) fn restore(&self, policy: &Policy) -> Option<Chain> {
+    /// The chain, under the limits in force as far as there are, and whether all of them are. `None` if it has no charges, or is not a
+    /// record.
+    pub(crate) fn restore(&self, policy: &Policy) -> Option<(Chain, bool)> {
+        if self.buckets.len() > Charges::MAX {
+            return None;
+        }
         let now = self.question.owed(policy).ok().flatten();
         let now = now.as_ref();
         let mut chain = Chain::new(now.and_then(Chain::rule))
             .for_tenant(now.and_then(Chain::tenant))
             .on_failure(now.and_then(Chain::failure_policy))
             .shadow(self.shadow);
-        for RecordedBucket { key, name, limit, cost, fixed } in &self.buckets {
-            let key = identity(self.keys.get(*key)?).ok()?;
-            let limit = NamedLimit::new(LimitName::new(name).ok()?, LimitSpec::recorded(limit)?);
-            chain.restore(&key, limit, cost.0, *fixed).ok()?;
+        let mut all_in_force = true;
+        for bucket in &self.buckets {
+            let key = identity(self.keys.get(bucket.key)?).ok()?;
+            let name = LimitName::new(&bucket.name).ok()?;
+            let asked = now.and_then(|now| now.limit_of(&key, &name));
+            let in_force = asked.or_else(|| policy.limit(&name));
+            let limit = bucket.limit_now(asked, in_force)?;
+            all_in_force &= in_force.is_some_and(|now| now.shape().code() == limit.shape().code());
+            chain.restore(&key, NamedLimit::new(name, limit), bucket.cost.0, bucket.fixed).ok()?;
         }
-        let chain = chain.settling(|key, name| now.and_then(|now| now.limit_of(key, name)));
-        (!chain.is_empty()).then_some(chain)
+        (!chain.is_empty()).then_some((chain, all_in_force))
     }
 
-    /// True if nothing was charged, because no limit applied.
+    /// The record of a question that charged nothing.
+    pub(crate) fn without_charges(self) -> Self {
+        Self { keys: Vec::new(), buckets: Vec::new(), ..self }
+    }
+
+    /// True if nothing was charged.
     pub(crate) const fn is_empty(&self) -> bool {
         self.buckets.is_empty()
     }

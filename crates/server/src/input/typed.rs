@@ -39,6 +39,10 @@ impl TypedQuestion<'_> {
         let cost = cost.map(|TypedTokens(amount)| amount);
         match (rule_id.as_deref(), plans, capacity, refill_per_second) {
             (Some(id), None, None, None) => Ok(policy.owed_by_identity(id, self.identity()?, cost)?),
+            (None, Some(plans), None, None) if plans.len() > Charges::MAX => {
+                let why = format_args!("has {} names; it takes 1 to {}", plans.len(), Charges::MAX);
+                Err(Fault::new("plans", why))
+            }
             (None, Some(plans), None, None) => {
                 let plans = plans.iter().map(|plan| &**plan);
                 Ok(Some(policy.owed_by_plans(self.identity()?, plans, cost.unwrap_or(Amount::TOKEN))?))

@@ -199,14 +199,14 @@ composed! {
     /// A decision, and the id of the reservation, `null` if nothing was reserved.
     Reservation of Decision = with_member(Decision::schema(), "id", ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
-        .description(Some("To be sent to `/v1/settle`; `null` if nothing was reserved. It contains the identity."))
+        .description(Some("To be sent to `/v1/settle`; `null` if it is denied. A refusal has one if the store may have charged. It contains the identity."))
         .into(), true);
 }
 
 composed! {
     /// The limits now, whether the reservation was settled now, and how much was beyond the debt of a limit.
     Settlement of Decision = with_member(with_member(with_member(Decision::schema(), "uncovered", uncovered(), true), "settled", boolean(
-        "Whether it was settled now. False if it had been settled before: nothing has changed.",
+        "Whether it was settled now. False if it had been settled before, or passed without the store: nothing has changed.",
     ), true), "costs", ObjectBuilder::new()
         .additional_properties(Some(ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0))))
         .description(Some("The tokens at which each limit was settled, now or before, by its name."))

@@ -1,6 +1,8 @@
 //! State that nobody of ours wrote is repaired to a full bucket and counted; it never stops a decision.
 
-use spile_core::{Charges, SpendTime, StoreExt};
+use std::time::Duration;
+
+use spile_core::{Amount, Charges, Cost, ReservationId, SpendTime, StoreExt, Verdict};
 use spile_redis::RedisStore;
 use spile_testkit::redis::{Flavour, RedisServer};
 
@@ -85,4 +87,23 @@ async fn a_refund_or_a_reset_of_a_broken_bucket_leaves_none() {
         assert_eq!(server.command(&["EXISTS", BUCKET]).int(), 0);
     }
     assert_eq!(store.stats().repairs, 4);
+}
+
+#[tokio::test]
+async fn a_marker_that_another_program_has_changed_fails_no_call() {
+    let server = RedisServer::start();
+    let store = store(&server);
+    let (chain, id) = (charges("ann", LIMIT, 3), ReservationId::new(7, Duration::from_secs(60)).unwrap());
+    assert!(store.reserve(&chain, id).await.unwrap().allowed);
+    let costs = [Cost::new(1).unwrap()];
+    assert_eq!(store.settle(&chain, id, &costs).await.unwrap().verdict, Verdict::Done);
+    let marker = "spile:{ann}:reservation:00000000000000000000000000000007";
+    server.command(&["HSET", marker, "1:u", "-5"]);
+    let again = store.settle(&chain, id, &costs).await.unwrap();
+    assert_eq!((again.verdict, again.settled[0]), (Verdict::Before, Amount::ZERO));
+    for state in [&["u", "x"][..], &["v", "nonsense"]] {
+        server.command(&[&["HSET", marker], state].concat());
+        let verdict = store.settle(&chain, id, &costs).await.unwrap().verdict;
+        assert_eq!(verdict, Verdict::Unknown, "what cannot be read gives nothing back: {state:?}");
+    }
 }

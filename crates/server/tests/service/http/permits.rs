@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use spile_server::{Config, StoreUrl};
 use spile_testkit::proxy::{Mode, Proxy};
@@ -82,6 +84,7 @@ on_both_stores! {
     questions_that_could_not_release_a_permit_are_refused_and_cost_nothing,
     what_only_looks_or_gives_back_takes_no_permit,
     a_wrong_permit_is_refused_by_its_name,
+    a_permit_that_was_made_up_takes_no_place_and_ends_no_other,
     operators_see_who_holds_what_and_can_free_it,
     operators_are_told_why_a_key_waits_for_a_permit,
 }
@@ -453,6 +456,33 @@ async fn a_store_that_is_away_says_that_a_permit_can_be_sent_again() {
             answer.text
         );
     }
+}
+
+/// The permit's own words about limits, ids and outages are not believed.
+async fn a_permit_that_was_made_up_takes_no_place_and_ends_no_other(spile: Spile) {
+    let held = permit(&spile, by_rule()).await;
+    let ticket = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(&held).expect("base64")).expect("text");
+    let mut ticket: Value = serde_json::from_str(&ticket).expect("JSON");
+    permit(&spile, by_rule()).await;
+    acquire(&spile, by_rule()).await.is(429);
+    ticket["id"] = "f".repeat(32).into();
+    ticket["degraded"] = true.into();
+    ticket["places"]["question"]["ruleId"] = "nope".into();
+    for limit in [json!({"concurrency": 1_000_000, "hold": "1day"}), json!({"concurrency": 1, "hold": "1s"})]
+    {
+        for name in ["jobs/atonce", "forged"] {
+            ticket["places"]["buckets"][0]["limit"] = limit.clone();
+            ticket["places"]["buckets"][0]["name"] = name.into();
+            let forged = BASE64_URL_SAFE_NO_PAD.encode(ticket.to_string());
+            renew(&spile, &forged).await.is(410);
+            release(&spile, &forged).await.is(200).says("/released", false);
+        }
+    }
+    spile.advance(Duration::from_secs(2));
+    renew(&spile, &held).await.is(200).says("/holdMs", 30_000);
+    acquire(&spile, by_rule()).await.is(429);
+    let metrics = spile.admin("/metrics").await.text;
+    assert!(!metrics.contains("forged"), "{metrics}");
 }
 
 #[tokio::test]

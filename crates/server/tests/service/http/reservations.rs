@@ -136,6 +136,14 @@ async fn an_id_that_was_changed_is_unknown(spile: Spile) {
     for (from, to) in edits {
         settle(&spile, &edited(&id, from, to), 0).await.is(404).says("/field", "id").says("/settled", false);
     }
+    // Not more charges than a chain has, nor more names of plans.
+    let json = String::from_utf8(BASE64_URL_SAFE_NO_PAD.decode(&id).expect("base64")).expect("text");
+    let mut many: Value = serde_json::from_str(&json).expect("JSON");
+    let bucket = many["charges"]["buckets"][0].clone();
+    many["charges"]["buckets"] = vec![bucket; 33].into();
+    settle(&spile, &BASE64_URL_SAFE_NO_PAD.encode(many.to_string()), 0).await.is(400).says("/field", "id");
+    let named = json!({"plans": vec!["free"; 33], "identity": "a"}).to_string();
+    spile.post("/v1/reserve", named).await.is(400).says("/field", "plans");
     assert_eq!(left(&spile).await, 2, "nothing was given back");
     settle(&spile, &id, 8).await.is(200).says("/settled", true);
 }
@@ -252,6 +260,52 @@ async fn a_reservation_is_settled_by_what_it_charged_whatever_changed_in_between
         office.reload_with(to, from).await.is(200);
         assert_eq!(left_of_gold(&office).await, json!([90, 90]), "{from} → {to}");
     }
+}
+
+#[tokio::test]
+async fn a_rate_that_was_made_slower_gains_nothing_although_the_question_leads_elsewhere() {
+    let slow = "[plans]\nslow = { capacity = 100, refill = \"20/s\" }\nfree = { capacity = 9, refill = \"1/s\" }\n\
+                [[rules]]\nid = \"slow\"\nplans = [\"slow\"]\n";
+    let office = Office::open_with(slow).await;
+    let body = json!({"ruleId": "slow", "identity": "a", "cost": 95}).to_string();
+    let reserved = office.spile.post("/v1/reserve", body).await.is(200).json();
+    office.reload_with("20/s\" }", "1/h\" }").await.is(200);
+    office.reload_with("plans = [\"slow\"]", "plans = [\"free\"]").await.is(200);
+    office.spile.advance(Duration::from_secs(60));
+    let id = reserved["id"].as_str().expect("an id");
+    settle(&office.spile, id, 94).await.is(200).says("/settled", true);
+    let left = json!({"plans": ["slow"], "identity": "a", "cost": 0});
+    office.spile.peek(left).await.says("/remaining", 6);
+}
+
+#[tokio::test]
+async fn a_reservation_that_charged_nothing_is_settled_by_doing_nothing() {
+    let file = format!("{CHANGING}mode = \"shadow\"\n");
+    let office = Office::open_with(&file.replace("cost = 40", "cost = 60")).await;
+    let body = json!({"ruleId": "model", "identity": "a"}).to_string();
+    for settled in [true, false] {
+        let reserved =
+            office.spile.post("/v1/reserve", body.clone()).await.is(200).says("/allowed", true).json();
+        let id = reserved["id"].as_str().expect("an id");
+        settle(&office.spile, id, 70).await.is(200).says("/settled", settled);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_that_may_have_charged_can_be_settled() {
+    let mut spile = Spile::start_on_redis().await;
+    let mut config = Config::default();
+    config.store.url = StoreUrl::Redis(spile.redis().url());
+    config.store.timeout = Duration::from_millis(200);
+    config.store.on_failure = spile_core::FailurePolicy::Deny;
+    let denying = Spile::start_with(config).await;
+    while denying.peek(question(0)).await.json()["degraded"] != false {}
+    spile.redis().freeze();
+    let refused = denying.post("/v1/reserve", question(8).to_string()).await.is(503).json();
+    spile.redis().thaw();
+    let id = refused["id"].as_str().expect("an id");
+    settle(&spile, id, 0).await.is(200);
+    assert_eq!(left(&spile).await, 10);
 }
 
 #[tokio::test]
