@@ -179,9 +179,14 @@ pub(crate) struct SettleQuestion {
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
     cost: Option<Tokens>,
     /// Tokens that were used, by the names of limits, in place of `cost`. A limit that is in neither keeps what was reserved.
-    #[schema(value_type = Option<BTreeMap<String, f64>>, examples(json!({"gold/tokens": 512})))]
-    costs: Option<BTreeMap<String, Tokens>>,
+    costs: Option<BTreeMap<String, LimitCost>>,
 }
+
+/// Tokens that were used under one limit.
+#[derive(Deserialize, ToSchema)]
+#[schema(value_type = f64, minimum = 0, maximum = 1_000_000_000)]
+#[expect(dead_code, reason = "it is read by hand")]
+pub(crate) struct LimitCost(Tokens);
 
 composed! {
     /// A decision, and whether the refund was given now.

@@ -25,15 +25,23 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 def reservation(number):
     """The id of a reservation, as /v1/reserve answers it."""
-    question = {"ruleId": "default", "identity": "user:123", "cost": 1}
-    ticket = json.dumps({"marker": f"{number:x}", "ttl_us": 60_000_000, "question": question})
-    return base64.urlsafe_b64encode(ticket.encode()).decode().rstrip("=")
+    charges = charged({"name": "free", "limit": {"capacity": 10, "refill": "1/s"}})
+    return encoded({"random": f"{number:x}", "ttl_us": 60_000_000, "charges": charges})
 
 
 def permit(number):
     """A permit, as /v1/acquire answers it."""
-    ticket = json.dumps({"id": f"{number:032x}", "question": {"ruleId": "default", "identity": "user:123"}})
-    return base64.urlsafe_b64encode(ticket.encode()).decode().rstrip("=")
+    return encoded({"id": f"{number:032x}", "places": charged({"name": "jobs", "limit": {"concurrency": 2}})})
+
+
+def charged(bucket):
+    """One charge of one key, as both of them list it."""
+    question = {"ruleId": "default", "identity": "user:123", "cost": 0}
+    return {"question": question, "keys": ["user:123"], "buckets": [{"key": 0, "cost": 1, **bucket}]}
+
+
+def encoded(ticket):
+    return base64.urlsafe_b64encode(json.dumps(ticket).encode()).decode().rstrip("=")
 
 
 schemathesis.openapi.format("rule-id", st.sampled_from(RULES))
@@ -66,6 +74,13 @@ def before_call(context, case, kwargs):
         case.body, case.query = rounded(case.body), rounded(case.query)
     if case.path.startswith("/v1/") and not forbidden:
         case.body = fitting(case.body)
+        if case.path == "/v1/settle" and isinstance(case.body, dict):
+            # The names are those of the reservation's limits. One of both members is there.
+            costs = case.body.get("costs")
+            if isinstance(costs, dict):
+                case.body["costs"] = {"free": cost for cost in costs.values()}
+            elif costs is None and case.body.get("cost") is None:
+                case.body["cost"] = 1
         if case.path == "/v1/acquire" and isinstance(case.body, dict) and isinstance(case.body.get("plans"), list):
             # Plans that are named must have a concurrency, and a question has room for so many.
             case.body["plans"] = case.body["plans"][:31] + ["jobs"]
