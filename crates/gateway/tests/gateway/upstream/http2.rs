@@ -218,8 +218,9 @@ async fn a_connection_that_fell_silent_is_replaced_although_all_clients_leave_be
             client.write_all(b"GET / HTTP/1.1\r\nHost: g\r\n\r\n").await.unwrap();
             until("it to be sent", || async { way.swallowed.load(Ordering::SeqCst) > 0 }).await;
             let mut open = h2_client(&gateway).await;
-            let (answer, mut stream) = open.send_request(ask("GET", "/"), true).unwrap();
+            // Read before the request is sent, which may be swallowed at once.
             let sent = way.swallowed.load(Ordering::SeqCst);
+            let (answer, mut stream) = open.send_request(ask("GET", "/"), true).unwrap();
             until("the other to be sent", || async { way.swallowed.load(Ordering::SeqCst) > sent }).await;
             stream.send_reset(Reason::CANCEL);
             drop((client, answer));
