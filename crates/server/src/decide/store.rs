@@ -40,7 +40,7 @@ impl ServerStore {
         self.redis().map(RedisStore::stats)
     }
 
-    /// What the embedded store holds: nothing if buckets live elsewhere.
+    /// The usage of the embedded store: none if buckets are kept elsewhere.
     pub(crate) fn embedded_usage(&self) -> Usage {
         embedded_of(self.0.inner()).map(|store| store.usage()).unwrap_or_default()
     }

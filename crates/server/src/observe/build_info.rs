@@ -1,4 +1,4 @@
-//! What the binary was built from: version, commit, profile, target, features and time zones.
+//! The origin of the binary: version, commit, profile, target, features and time zones.
 
 use std::sync::LazyLock;
 

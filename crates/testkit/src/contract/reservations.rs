@@ -82,7 +82,7 @@ pub async fn an_expired_reservation_stays_charged(subject: StoreUnderTest<impl S
     assert_eq!(subject.left("ann", limit).await, 4);
 }
 
-/// Each limit of a chain, of every key, is settled in the same step, at an amount of its own.
+/// Each limit of a chain, of every key, is settled in the same step, each at a separate amount.
 pub async fn a_reservation_of_a_chain_is_settled_in_each_limit(subject: StoreUnderTest<impl Store>) {
     let (wide, narrow) = (built(Limit::per_day(1).burst(100)), built(Limit::per_day(1).burst(20)));
     let chain: [ChargeSpec<'_>; 3] =

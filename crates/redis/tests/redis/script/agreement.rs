@@ -30,7 +30,7 @@ const TTLS: [u64; 2] = [600, 86_400];
 /// How many ids of reservations there are.
 const RESERVATIONS: u128 = 6;
 const NAMES: [&str; 7] = ["free", "gold", "gold/burst", "gold/daily", "month", "gold/jobs", "jobs"];
-/// What limits of a name mostly are; one in eight is of another shape.
+/// The names whose limits are mostly of this shape; one in eight is of another.
 const PERMITS: [&str; 2] = ["gold/jobs", "jobs"];
 const QUOTAS: [&str; 2] = ["gold/daily", "month"];
 /// Costs that are no whole number of tokens.
@@ -162,7 +162,7 @@ impl Trace {
         }
         let count = if self.random.bool() { 1 } else { self.random.usize(2..=MOST_AT_ONCE) };
         let mut steps: Vec<Step> = (0..count).map(|_| self.step(round.clock.now())).collect();
-        // Permits and resets share a call of their own, after the others of a flight.
+        // Permits and resets share a separate call, after the others of a flight.
         steps.sort_by_key(|step| matches!(step.kind, Kind::Permit(..) | Kind::Reset));
         let redis = join_all(steps.iter().map(|step| step.take(&round.redis))).await;
         for (step, redis) in steps.iter().zip(redis) {

@@ -161,7 +161,7 @@ async fn of_two_limits_on_one_bucket_in_one_call_the_longer_time_to_live_holds()
         let before = store.stats().calls;
         let (slow, fast) = (charges("ann", "100000, 2/s", 1), charges("ann", "1000, 1000/s", 1));
         let (first, second) = if slow_first { (&slow, &fast) } else { (&fast, &slow) };
-        // What is asked while the first call is under way shares the next.
+        // Questions that come while the first call is in flight share the next.
         let ahead = charges("ahead", "10, 1/s", 1);
         let (_, first, second) = tokio::join!(store.spend(&ahead), store.spend(first), store.spend(second));
         assert!(first.unwrap().allowed && second.unwrap().allowed);

@@ -61,7 +61,7 @@ impl Lifetimes {
         self.full.clear();
     }
 
-    /// Notes that a question was answered about a bucket, which will be full by its limit in so many microseconds.
+    /// Records that a question was answered about a bucket, which will be full by its limit in `full_in` microseconds.
     pub(crate) fn note(
         &mut self,
         place: BucketPlace,

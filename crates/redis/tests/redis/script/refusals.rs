@@ -27,7 +27,7 @@ fn neighbours() -> Vec<String> {
     (0..NEIGHBOURS).map(|number| format!("neighbour {number}")).collect()
 }
 
-/// What each neighbour has left, of ten tokens.
+/// The remaining tokens of each neighbour, of ten.
 async fn left(store: &RedisStore, keys: &[String]) -> Vec<u64> {
     let left = |key| async move {
         store.peek(&charges(key, LIMIT, 1)).await.unwrap().buckets[0].amount().whole_tokens()
@@ -44,7 +44,7 @@ async fn fails_alone(store: &RedisStore, refused: impl Future<Output = Result<bo
         keys[range].iter().map(|key| spend(key.clone().leak())).collect::<Vec<_>>()
     };
     let ahead = charges("ahead", LIMIT, 1);
-    // What is asked while the first call is under way shares the next.
+    // Questions that come while the first call is in flight share the next.
     let (_, before, refused, after) =
         tokio::join!(store.spend(&ahead), join_all(keys_of(0..50)), refused, join_all(keys_of(50..100)));
     let error = refused.expect_err("Redis refuses it");

@@ -28,7 +28,7 @@ async fn valkey_9_answers_every_cell_as_the_oracle_does() {
     assert_eq!(try_every_cell_on(OnRedis::new(Flavour::Valkey9)).await, CELLS);
 }
 
-/// A store on a server of its own.
+/// A store on a separate server.
 struct OnRedis {
     _server: RedisServer,
     store: RedisStore,

@@ -21,7 +21,7 @@ fn store(server: &RedisServer) -> RedisStore {
     patient(&server.url()).prefix("spile").connections(1).build().expect("a sound URL")
 }
 
-/// A format that nobody here knows.
+/// A format that no version knows.
 fn newer_instance_writes(server: &RedisServer) {
     server.command(&["FLUSHALL"]);
     server.command(&["HSET", HASH, "v", "2", "t", "3000000", "ts", "1", "level", "0.3"]);
@@ -116,7 +116,7 @@ async fn the_other_decisions_of_its_call_are_made() {
     store.spend(&ahead).await.unwrap();
     let calls = store.stats().calls;
     let asked = [&other, &newer, &other, &newer, &other];
-    // What is asked while the first call is under way shares the next.
+    // Questions that come while the first call is in flight share the next.
     let (_, answers) = tokio::join!(store.spend(&ahead), join_all(asked.map(|charges| store.spend(charges))));
     assert!(store.stats().calls - calls <= 2, "they share a call");
     let allowed: Vec<_> = answers.iter().map(|answer| answer.as_ref().ok().map(|it| it.allowed)).collect();

@@ -224,7 +224,7 @@ cost = 40
 plans = ["gold"]
 "#;
 
-/// What a key has left under the limits of the plan, if they are as they were.
+/// The remaining tokens of a key under the limits of the plan, if they are as they were.
 async fn left_of_gold(office: &Office) -> Value {
     let question = json!({"plans": ["gold"], "identity": "a", "cost": 0});
     let answer = office.spile.peek(question).await.is(200).json();
