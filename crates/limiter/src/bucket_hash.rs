@@ -2,18 +2,23 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use foldhash::quality::RandomState;
+use foldhash::quality::SeedableRandomState;
 use spile_core::Charge;
+use spile_runtime::Runtime;
 
 /// Stands for the bucket of a key under a limit. Never zero.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct BucketHash(u64);
 
-/// Calculates the hashes. The seed differs in each process, so that no caller can find two keys with the same one.
-#[derive(Debug, Default)]
-pub(crate) struct BucketHasher(RandomState);
+/// Calculates the hashes. The seed is random, so that no caller can find two keys with the same hash.
+#[derive(Debug)]
+pub(crate) struct BucketHasher(SeedableRandomState);
 
 impl BucketHasher {
+    pub(crate) fn new(runtime: &Runtime) -> Self {
+        Self(runtime.hash_state())
+    }
+
     pub(crate) fn hash(&self, charge: &Charge<'_>) -> BucketHash {
         let mut hasher = self.0.build_hasher();
         hasher.write(charge.key().as_str().as_bytes());

@@ -121,6 +121,12 @@ impl<C> MemoryStoreBuilder<C> {
         self.build_with(Fingerprinter::new())
     }
 
+    /// Builds an empty store whose hashes depend on this seed alone, so that equal calls evict equal buckets. For simulations: with a
+    /// known seed, clients could choose keys that collide.
+    pub fn build_seeded(self, seed: u64) -> MemoryStore<C> {
+        self.build_with(Fingerprinter::seeded(Seeds([1, seed, 2, seed.rotate_left(32)])))
+    }
+
     fn build_with(self, fingerprinter: Fingerprinter) -> MemoryStore<C> {
         let max_keys = self.max_keys.max(1);
         // A small store has one shard, so that its bound is exact.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A future that is spawned or awaited.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -14,6 +14,9 @@ pub type StopTask = Box<dyn Fn() + Send + Sync>;
 pub trait Driver: fmt::Debug + Send + Sync + 'static {
     /// The monotonic time.
     fn now(&self) -> Instant;
+
+    /// The time of the wall clock since the Unix epoch.
+    fn wall_time(&self) -> Duration;
 
     /// Completes at this moment.
     fn sleep_until(&self, deadline: Instant) -> BoxFuture<()>;

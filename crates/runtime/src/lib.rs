@@ -15,7 +15,10 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
 
 use tokio::task::coop;
 
@@ -51,6 +54,15 @@ impl Runtime {
         match &self.0 {
             None => tokio::time::Instant::now().into_std(),
             Some(driver) => driver.now(),
+        }
+    }
+
+    /// The time of the wall clock since the Unix epoch, to guess the time of another machine.
+    #[allow(clippy::disallowed_methods, reason = "this is where the time is injected")]
+    pub fn wall_time(&self) -> Duration {
+        match &self.0 {
+            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            Some(driver) => driver.wall_time(),
         }
     }
 
@@ -106,6 +118,20 @@ impl Runtime {
     /// A random number of 128 bits.
     pub fn random_id(&self) -> u128 {
         u128::from(self.random()) << 64 | u128::from(self.random())
+    }
+
+    /// A seed for tables whose layout shows in what they do. `None` without a driver: then each table draws its own.
+    pub fn table_seed(&self) -> Option<u64> {
+        self.0.is_some().then(|| self.random())
+    }
+
+    /// The state of a hash with a random seed, so that no caller can choose keys that collide. Equal drivers give equal hashes.
+    pub fn hash_state(&self) -> SeedableRandomState {
+        let shared = match &self.0 {
+            None => SharedSeed::global_random(),
+            Some(_) => SharedSeed::global_fixed(),
+        };
+        SeedableRandomState::with_seed(self.random(), shared)
     }
 
     /// Puts items into a random order.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use spile_core::{Amount, Charge, Charges, Micros, NamedLimit, Outcome};
+use spile_runtime::Runtime;
 
 use self::lease::{Lease, LeaseEnd};
 pub(crate) use self::lease::{LeaseAnswer, SetAside};
@@ -29,7 +30,8 @@ const MOST_IN_SHARD: usize = 1_024;
 /// The leases of one shard.
 #[derive(Default)]
 struct LeaseShard {
-    leases: HashMap<BucketHash, Lease, foldhash::fast::RandomState>,
+    /// The seed of a `BucketHash` is random, so that this hash needs none.
+    leases: HashMap<BucketHash, Lease, foldhash::fast::FixedState>,
     /// When idle ones were last looked for.
     swept: Micros,
 }
@@ -105,9 +107,9 @@ pub(crate) struct Leased {
 }
 
 impl Leases {
-    pub(crate) fn new(share: f64, deadline: Duration) -> Self {
+    pub(crate) fn new(share: f64, deadline: Duration, runtime: &Runtime) -> Self {
         Self {
-            hasher: BucketHasher::default(),
+            hasher: BucketHasher::new(runtime),
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
             share,
             waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),

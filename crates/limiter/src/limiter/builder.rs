@@ -159,17 +159,21 @@ impl<S: Store + 'static> RateLimiterBuilder<S> {
     /// The limiter.
     pub fn build(self) -> RateLimiter<S> {
         let local = MemoryStore::builder().clock(Arc::clone(&self.clock)).max_keys(self.max_local_keys);
+        let local = match self.runtime.table_seed() {
+            Some(seed) => local.build_seeded(seed),
+            None => local.build(),
+        };
         let fallback = Fallback {
             policy: self.policy,
             retry_after: self.fail_closed_retry_after,
             replicas: self.replicas,
             clock: self.clock,
-            local: local.build(),
+            local,
         };
         let is_remote = self.store.is_shared();
         RateLimiter::from(LimiterInner {
-            deny_cache: DenyCache::new(self.deny_cache).filter(|_| is_remote),
-            leases: is_remote.then(|| Leases::new(self.lease_share, self.deadline)),
+            deny_cache: DenyCache::new(self.deny_cache, &self.runtime).filter(|_| is_remote),
+            leases: is_remote.then(|| Leases::new(self.lease_share, self.deadline, &self.runtime)),
             start_work,
             renewals: Mutex::default(),
             permits: PermitKeeper::default(),
