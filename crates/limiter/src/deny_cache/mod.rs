@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 use spile_core::{Charge, Charges, Micros, OneOrMany, Outcome};
+use spile_runtime::Runtime;
 
 use self::slot::NoteSlot;
 use crate::bucket_hash::{BucketHash, BucketHasher};
@@ -22,6 +23,8 @@ const SLOTS: usize = 1 << 14;
 const WAYS: usize = 4;
 /// Changes are counted in this many groups of buckets: a power of two.
 const GROUPS: usize = 1 << 12;
+/// A clock of the store that is behind by this much has been stepped back. Less leaves no bucket so far ahead that it is rebased.
+const STEP_US: u64 = 500_000;
 /// The longest time for which a denial is trusted.
 const LONGEST: Duration = Duration::from_secs(10);
 
@@ -46,11 +49,11 @@ pub(crate) struct SentQuestion {
 
 impl DenyCache {
     /// A cache that trusts a denial for this long. `None` for no time at all.
-    pub(crate) fn new(interval: Duration) -> Option<Self> {
+    pub(crate) fn new(interval: Duration, runtime: &Runtime) -> Option<Self> {
         let interval_us = interval.min(LONGEST).as_micros() as u64;
         (interval_us > 0).then(|| Self {
             interval_us,
-            hasher: BucketHasher::default(),
+            hasher: BucketHasher::new(runtime),
             slots: OnceLock::new(),
             changes: std::iter::repeat_with(AtomicU32::default).take(GROUPS).collect(),
         })
@@ -100,6 +103,30 @@ impl DenyCache {
 
     /// Remembers the levels of the buckets of a denied question, unless one of them has changed since it was sent.
     pub(crate) fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, sent: SentQuestion, heard: Micros) {
+        self.write_notes(charges, outcome, sent, heard, |_| true);
+    }
+
+    /// Renews the notes about these buckets by a denied peek. A peek makes none: it does not rebase a bucket that lies ahead of the store's
+    /// clock, so that one peek after the other would report it as empty from then on. For the same reason notes are removed if that clock
+    /// has been stepped back since.
+    pub(crate) fn renew(&self, charges: &Charges<'_>, outcome: &Outcome, sent: SentQuestion, heard: Micros) {
+        let note = |charge: &Charge<'_>| self.slots.get().and_then(|slots| self.note(slots, charge, heard));
+        let is_behind = |note: &BucketNote| note.store_time(heard) >= outcome.at.plus_us(STEP_US);
+        if charges.iter().filter_map(note).any(|(_, note)| is_behind(&note)) {
+            self.forget(charges);
+        } else {
+            self.write_notes(charges, outcome, sent, heard, |charge| note(charge).is_some());
+        }
+    }
+
+    fn write_notes(
+        &self,
+        charges: &Charges<'_>,
+        outcome: &Outcome,
+        sent: SentQuestion,
+        heard: Micros,
+        is_noted: impl Fn(&Charge<'_>) -> bool,
+    ) {
         // A clock that has been stepped, or an answer that is too old to be of use.
         if heard < sent.at || heard.since_us(sent.at) >= self.interval_us {
             return;
@@ -107,7 +134,8 @@ impl DenyCache {
         let make = || std::iter::repeat_with(NoteSlot::default).take(SLOTS).collect();
         let slots = self.slots.get_or_init(make);
         let mut written = OneOrMany::new();
-        for (charge, &bucket) in charges.iter().zip(outcome.buckets.iter()) {
+        let levels = charges.iter().zip(outcome.buckets.iter());
+        for (charge, &bucket) in levels.filter(|(charge, _)| is_noted(charge)) {
             let hash = self.hasher.hash(charge);
             let slot = place_for(slots, hash);
             slot.write(hash, &BucketNote { bucket, store_heard: outcome.at, sent: sent.at, heard });

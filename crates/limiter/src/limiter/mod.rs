@@ -247,6 +247,7 @@ impl<S: Store> RateLimiter<S> {
             Ok(grant) => PartialDecision::of(&charges, grant, DecisionSource::Store),
             Err(why) => inner.fallback.spend_up_to(&charges, asked, options.policy(&inner.fallback), &why),
         };
+        let granted = if options.shadow { granted.shadowed() } else { granted };
         inner.tell(&charges, &options, &granted.decision, inner.fallback.clock.now());
         granted
     }

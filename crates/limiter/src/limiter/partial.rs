@@ -40,6 +40,11 @@ impl PartialDecision {
         };
         Self { granted, decision }
     }
+
+    /// Applies shadow mode: the decision passes. The grant stays what the limits had.
+    pub(crate) fn shadowed(self) -> Self {
+        Self { decision: self.decision.shadowed(), ..self }
+    }
 }
 
 /// The charges at one quantum each, which every limit can cover.

@@ -1,9 +1,9 @@
 //! One question on its way to the store, and what the limiter learns from its answer.
 
-use spile_core::{Charges, Outcome, StoreError};
+use spile_core::{Charges, Micros, Outcome, StoreError};
 
 use super::inner::LimiterInner;
-use crate::deny_cache::SentQuestion;
+use crate::deny_cache::{DenyCache, SentQuestion};
 use crate::lease::Leases;
 
 /// A question on its way to the store. Every answer about a bucket corrects or removes what the deny cache has of it.
@@ -31,7 +31,8 @@ impl<S> StoreQuestion<'_, S> {
     /// Learns from the answer to a question that spends if it is allowed.
     pub(super) fn answered(mut self, answer: Result<&Outcome, &StoreError>) {
         match answer {
-            Ok(outcome) => self.learn(outcome, outcome.allowed),
+            Ok(outcome) if outcome.allowed => self.learn(outcome, forget),
+            Ok(outcome) => self.learn(outcome, DenyCache::learn),
             Err(why) => self.failed(why),
         }
     }
@@ -39,7 +40,7 @@ impl<S> StoreQuestion<'_, S> {
     /// Learns from the answer to a call that changes buckets in any case: a late charge, a refund, settling.
     pub(super) fn changed(mut self, answer: Result<&Outcome, &StoreError>) {
         match answer {
-            Ok(outcome) => self.learn(outcome, true),
+            Ok(outcome) => self.learn(outcome, forget),
             Err(why) => self.failed(why),
         }
     }
@@ -47,7 +48,8 @@ impl<S> StoreQuestion<'_, S> {
     /// Learns from the answer to a peek, which changes nothing.
     pub(super) fn peeked(mut self, answer: Result<&Outcome, &StoreError>) {
         match answer {
-            Ok(outcome) => self.learn(outcome, outcome.allowed),
+            Ok(outcome) if outcome.allowed => self.learn(outcome, forget),
+            Ok(outcome) => self.learn(outcome, DenyCache::renew),
             Err(_) => self.sent = None,
         }
     }
@@ -58,18 +60,23 @@ impl<S> StoreQuestion<'_, S> {
         }
     }
 
-    fn learn(&mut self, outcome: &Outcome, has_changed: bool) {
+    fn learn(&mut self, outcome: &Outcome, teach: Lesson) {
         let Some(sent) = self.sent.take() else { return };
         let heard = self.limiter.fallback.clock.now();
-        match &self.limiter.deny_cache {
-            Some(cache) if has_changed => cache.forget(self.charges),
-            Some(cache) => cache.learn(self.charges, outcome, sent, heard),
-            None => {}
+        if let Some(cache) = &self.limiter.deny_cache {
+            teach(cache, self.charges, outcome, sent, heard);
         }
         if let Some(leases) = &self.limiter.leases {
             leases.learn(self.charges, outcome, sent.at, heard);
         }
     }
+}
+
+/// How an answer changes the deny cache.
+type Lesson = fn(&DenyCache, &Charges<'_>, &Outcome, SentQuestion, Micros);
+
+fn forget(cache: &DenyCache, charges: &Charges<'_>, _: &Outcome, _: SentQuestion, _: Micros) {
+    cache.forget(charges);
 }
 
 impl<S> Drop for StoreQuestion<'_, S> {

@@ -1,6 +1,6 @@
 //! Keeps the permits of this process: renews them in time, and releases them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use spile_core::{Charge, Charges, LimitName, Micros, PermitStep, SpendTime, Store, StoreError, StoreExt};
+use spile_core::{
+    Charge, Charges, LimitName, Micros, PermitId, PermitStep, SpendTime, Store, StoreError, StoreExt,
+};
 use spile_runtime::{Runtime, Spawner};
 use tokio::sync::Notify;
 
@@ -39,7 +41,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(1);
 /// The permits that this process holds.
 #[derive(Debug, Default)]
 pub(crate) struct PermitKeeper {
-    held: Mutex<HashMap<usize, Arc<HeldPlaces>, foldhash::fast::RandomState>>,
+    /// In the order of their ids, so that renewals have one.
+    held: Mutex<BTreeMap<(PermitId, usize), Arc<HeldPlaces>>>,
     /// The tasks that can renew permits, one for each runtime that takes them, so that renewals do not depend on one runtime.
     renewers: Mutex<Renewers>,
     releasing: AtomicUsize,
@@ -313,8 +316,9 @@ impl<S> Drop for Releasing<S> {
     }
 }
 
-fn number(places: &Arc<HeldPlaces>) -> usize {
-    Arc::as_ptr(places) as usize
+/// Two permits that were taken by one id are kept apart.
+fn number(places: &Arc<HeldPlaces>) -> (PermitId, usize) {
+    (places.id().clone(), Arc::as_ptr(places) as usize)
 }
 
 /// A task that renews permits as long as any are held. Of the tasks on several runtimes one is active, and the others stand by.

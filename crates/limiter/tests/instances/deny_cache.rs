@@ -168,6 +168,26 @@ async fn a_clock_that_is_stepped_back_denies_no_one_by_an_old_answer() {
     assert_eq!(store.calls(), asked + 1);
 }
 
+/// A peek does not rebase a bucket that lies ahead of the store's clock, and would report it as empty time and again.
+#[tokio::test]
+async fn a_denied_peek_makes_no_note_and_leaves_the_one_there_is() {
+    let (limiter, _, _) = alone();
+    let peeked = || async { limiter.peek("ann", ["slow"], 1).await.unwrap().allowed() };
+    assert!(ask(&limiter, "slow", 2).await.allowed());
+    assert!(!peeked().await);
+    assert_eq!(ask(&limiter, "slow", 1).await.source(), DecisionSource::Store);
+    assert!(!peeked().await);
+    assert_eq!(ask(&limiter, "slow", 1).await.source(), DecisionSource::DenyCache);
+}
+
+#[tokio::test]
+async fn a_peek_removes_notes_from_before_the_clock_of_the_store_was_stepped_back() {
+    let (limiter, _, clocks) = denied().await;
+    clocks.of(0).step_back(Duration::from_secs(5));
+    assert!(!limiter.peek("ann", ["slow"], 1).await.unwrap().allowed());
+    assert_eq!(ask(&limiter, "slow", 1).await.source(), DecisionSource::Store);
+}
+
 #[tokio::test]
 async fn it_can_be_switched_off_and_is_off_for_a_store_that_answers_at_once() {
     let clocks = Clocks::apart(2);
