@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// A TCP address, by name or number, or a Unix socket.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Endpoint {
     Tcp { host: Box<str>, port: u16 },
     Unix(PathBuf),

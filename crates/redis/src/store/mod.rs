@@ -12,9 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use spile_core::{
-    Answer, Charges, HeldPermit, Inspect, Kept, Micros, Operation, Reply, Store, StoreError, SystemClock,
-};
+use spile_core::{Answer, Charges, HeldPermit, Inspect, Kept, Micros, Operation, Reply, Store, StoreError};
 use spile_runtime::{Elapsed, Runtime};
 use tokio::sync::oneshot;
 
@@ -186,7 +184,11 @@ impl StoreInner {
             return clock.now();
         }
         let ahead_us = self.ahead_us.load(Ordering::Relaxed);
-        Micros::new(SystemClock::wall_now().get().saturating_add_signed(ahead_us))
+        Micros::new(self.wall_us().saturating_add_signed(ahead_us))
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.runtime.wall_time().as_micros() as u64
     }
 
     /// Sends a request until Redis answers it or it fails. If its quotas were asked with windows around another time than that
@@ -194,7 +196,7 @@ impl StoreInner {
     pub(crate) async fn ask(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, RequestError> {
         match self.ask_once(request, deadline).await {
             Err(RequestError::OutsideWindows { now }) => {
-                let ahead_us = now.get().cast_signed() - SystemClock::wall_now().get().cast_signed();
+                let ahead_us = now.get().cast_signed() - self.wall_us().cast_signed();
                 self.ahead_us.store(ahead_us, Ordering::Relaxed);
                 self.ask_once(&Arc::new(request.at_time(now)), deadline).await
             }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use spile_core::{Amount, Bucket, Micros, OneOrMany, Reply, SpendTime, StoreError, Verdict};
+use spile_core::{Amount, Bucket, MARKER_TIME, Micros, OneOrMany, Reply, SpendTime, StoreError, Verdict};
 use tokio::sync::oneshot;
 
 use crate::script::error_reply::may_have_run;
@@ -136,6 +136,11 @@ impl SplitChain {
         let mut parts: Vec<_> = by_slot.into_values().collect();
         // The marker of the first key decides about the others.
         parts.sort_by_key(|part| part.positions[0]);
+        if operation == ScriptOp::Reserve {
+            // It alone decides whether the time to settle is over, so the others can be settled for as long as it is remembered.
+            let others = parts.iter_mut().skip(1).flat_map(|part| &mut part.details.markers);
+            others.for_each(|(_, ttl_us)| *ttl_us += MARKER_TIME.as_micros() as i64);
+        }
         Self { inner, operation, parts, charges: count, deadline }
     }
 
@@ -388,9 +393,9 @@ impl SplitChain {
         self.parts.splice(at..=at, part.by_key());
     }
 
-    /// Merges the replies, with the buckets in the order of the chain. The time is the earliest of all, so that a
-    /// refund of it returns nothing to a later window. Each bucket is
-    /// shown as its own node saw it: another node's clock must not refill it.
+    /// Merges the replies, with the buckets in the order of the chain. The time is the earliest of all, so that a refund of it returns
+    /// nothing to a later window. Each bucket is moved by what its node's clock is ahead of that, so that it has the same available
+    /// amount and the same wait as by its own clock.
     fn merged(&self, replies: &[Reply], verdict: Verdict, amount: Amount) -> Reply {
         let at = replies.iter().map(|reply| reply.at).min().unwrap_or_default();
         let mut buckets: OneOrMany<Bucket> = OneOrMany::new();
@@ -398,10 +403,10 @@ impl SplitChain {
             let none = Bucket::new(Amount::ZERO, Micros::default());
             buckets = std::iter::repeat_n(none, self.charges).collect();
             for (part, reply) in self.parts.iter().zip(replies) {
-                for (index, bucket) in reply.buckets.iter().enumerate() {
-                    let limit = &part.charges[index].limit.limit;
-                    buckets[part.positions[index]] =
-                        Bucket::holding(limit, bucket.available(limit, reply.at), at);
+                let ahead_us = reply.at.since_us(at);
+                for (position, bucket) in part.positions.iter().zip(reply.buckets.iter()) {
+                    let moment = bucket.moment().get().saturating_sub(ahead_us);
+                    buckets[*position] = Bucket::new(bucket.amount(), Micros::new(moment));
                 }
             }
         }

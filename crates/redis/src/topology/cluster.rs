@@ -1,6 +1,6 @@
 //! Cluster: the slot map, kept up to date.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ pub(crate) struct Cluster {
     config: LaneConfig,
     seeds: Vec<Endpoint>,
     map: ArcSwap<SlotMap>,
-    nodes: Mutex<HashMap<Endpoint, Member>>,
+    nodes: Mutex<BTreeMap<Endpoint, Member>>,
     discovery: watch::Sender<Discovery>,
     refresh_requested: Notify,
     /// The task that keeps the map up to date.
@@ -310,7 +310,7 @@ impl Cluster {
         self.map.store(Arc::new(map));
     }
 
-    fn member(&self, nodes: &mut HashMap<Endpoint, Member>, endpoint: &Endpoint) -> Arc<Node> {
+    fn member(&self, nodes: &mut BTreeMap<Endpoint, Member>, endpoint: &Endpoint) -> Arc<Node> {
         let start = || {
             let config = LaneConfig { address: NodeAddress::Fixed(endpoint.clone()), ..self.config.clone() };
             Member { served: ServedNode::start(config), rounds_unlisted: 0 }

@@ -1,6 +1,7 @@
 
   -- Changes the buckets, and answers the question with how they are afterwards.
   local grant, amount_at = op == SPEND_UP_TO and amount, o + 2
+  writes = writes or step ~= LOOK or settles
   out[o + 1], o = verdict, o + 1
   if amount then
     out[o + 1], o = amount, o + 1
@@ -9,12 +10,12 @@
   for at = first, buckets_past - 1, 3 do
     local bucket, limit, step, cost = args[at], args[at + 1], step, grant or args[at + 2]
     n = n + 1
-    if steps then
-      step, cost = steps[n] or step, costs[n] or cost
+    if settles then
+      step, cost = cost > 0 and LATE or GIVE, cost > 0 and cost or -cost
     end
-    local capacity, there, window_end = args[limit], available[n], ends[n]
+    local capacity, there, window_end = args[limit], available[n], ends and ends[n]
     local value, time, left = held[bucket], rebased and rebased[bucket] or written[bucket], nil
-    if cost > 0 then
+    if cost > 0 and step ~= LOOK then
       if step == TAKE then
         left = there - cost
       elseif step == LATE then
@@ -35,13 +36,11 @@
         value, time = capacity - left, max(time, window_end)
       end
       held[bucket], written[bucket], dirty[bucket] = value, time, true
-    elseif value then
-      if rebased and rebased[bucket] and (step == TAKE or step == ASK) then
-        written[bucket], dirty[bucket] = time, true
-      end
-    else
+    elseif not value then
       value, time = window_end and 0 or capacity, now
       dirty[bucket] = dirty[bucket] or broken[bucket] and step ~= LOOK
+    elseif rebased and rebased[bucket] and (step == TAKE or step == ASK) then
+      written[bucket], dirty[bucket] = time, true
     end
     if step ~= LOOK and held[bucket] then
       -- A refund or late charge of nothing leaves a bucket that is ahead of the clock as it is.

@@ -1,8 +1,8 @@
 
   -- The verdict, and the amount that the reply reports for a partial or a late charge.
   local verdict, step, amount = DONE, LOOK, nil
-  -- For operations that do not change all charges alike: the step and the cost of each.
-  local steps, costs
+  -- Whether each cost is a difference: what is above zero is charged late, what is below is refunded.
+  local settles = false
   if outside or refused_by_format then
     -- Nothing is done: no operation is left.
     verdict, op = refused_by_format and NEWER_FORMAT or OUTSIDE_WINDOWS, nil

@@ -1,7 +1,7 @@
 
 -- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
 local dirty, full_at, keep_ms_of = {}, {}, {}
-local available, starts, ends, outside, spent = {}, NONE, NONE, nil, nil
+local available, starts, ends, outside, spent = {}, nil, nil, nil, nil
 -- For each set of permits: how many are held, and whether ended ones were removed and late ones shortened.
 local counts, swept, shortened, is_held, refusal = {}, {}, {}, {}, nil
 
@@ -17,6 +17,8 @@ local function ask(...)
   return reply
 end
 
+-- Whether a question may change a hash or its time to live.
+local writes = false
 i = args[3]
 -- The charges of each question are sorted by shape: rates, quotas, concurrencies. `end.lua` ends the loop.
 while i < args[4] do
@@ -25,7 +27,7 @@ while i < args[4] do
   local buckets_past = rates_past + 3 * args[i + 2]
   local past = buckets_past + 3 * args[i + 3]
   local permit, permit_step, marker_op, marker
-  starts, ends, outside, spent = NONE, NONE, nil, nil
+  starts, ends, outside, spent = nil, nil, nil, nil
   if args[i + 2] > 0 then
     starts, ends = {}, {}
   end

@@ -22,7 +22,7 @@ local LAST_US = 9007199254740991
 local CENTURY_MS = 3155760000000
 local NONE = {}
 
-local pcall, format, tonumber, type = redis.pcall, string.format, tonumber, type
+local KEYS, pcall, format, tonumber, type, unpack = KEYS, redis.pcall, string.format, tonumber, type, unpack
 local ceil, min, max = math.ceil, math.min, math.max
 local args = cmsgpack.unpack(ARGV[1])
 local now = args[2]

@@ -13,7 +13,7 @@
       shortened[set] = nil
       if permit_step ~= RENEW then
         there = there - TOKEN
-        counts[set] = counts[set] + (is_held[n] and 0 or 1)
+        counts[set] = counts[set] + (done or 0)
       end
       -- The only permit of a set needs no other time to live. Permits that were taken under a longer hold time are not cut short.
       if done and (counts[set] == 1 and not is_held[n] or (ask('PTTL', key) or -1) < hold_ms + 2) then

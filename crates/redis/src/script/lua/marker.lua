@@ -11,14 +11,12 @@
         verdict, spent = now < ends_at and DONE or EXPIRED, ends_at - state
       end
       if verdict == DONE then
-        -- Each charge brings the difference: what is above zero is charged late, what is below is returned.
-        steps, costs = {}, {}
-        for index = 1, n do
-          local more = args[first + 3 * index - 1]
-          steps[index], costs[index] = more > 0 and LATE or GIVE, max(more, -more)
-        end
+        settles = true
         for at = marker, i - 2, 2 do
-          held[args[at]], written[args[at]], dirty[args[at]] = args[at + 1], written[bucket], true
+          -- A charge without an amount was settled at 0.
+          if at == marker or args[at + 1] > 0 then
+            held[args[at]], written[args[at]], dirty[args[at]] = args[at + 1], written[bucket], true
+          end
         end
       end
     elseif state then
@@ -32,6 +30,7 @@
       held[bucket], dirty[bucket], full_at[bucket], keep_ms_of[bucket] = value, true, written[bucket], 0
     end
   elseif op == RESET then
+    writes = true
     for at = first, buckets_past - 1, 3 do
       held[args[at]], written[args[at]], dirty[args[at]] = nil, nil, true
     end

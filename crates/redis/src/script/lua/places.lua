@@ -10,13 +10,15 @@
     is_held[n] = ends_at and tonumber(ends_at) > now
     held_by_all, held_by_any = held_by_all and is_held[n], held_by_any or is_held[n]
     if takes and not swept[set] then
-      local ended = ask('ZREMRANGEBYSCORE', key, '-inf', now_text)
-      if not ended and not refusal then
+      local count, ended = ask('ZCARD', key), 0
+      if not count and not refusal then
         ask('DEL', key)
         out[3] = out[3] + 1
+      elseif count and count > 0 then
+        ended = ask('ZREMRANGEBYSCORE', key, '-inf', now_text) or 0
       end
-      out[4], swept[set] = out[4] + (ended or 0), true
-      counts[set] = ask('ZCARD', key)
+      out[4], swept[set] = out[4] + ended, true
+      counts[set] = (count or 0) - ended
     elseif counts_places and not counts[set] then
       counts[set] = ask('ZCOUNT', key, '(' .. now_text, '+inf') or 0
     end

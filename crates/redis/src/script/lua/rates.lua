@@ -1,7 +1,9 @@
 
 -- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
 local dirty, full_at, keep_ms_of = {}, {}, {}
-local available, starts, ends, outside, spent = {}, NONE, NONE, nil, nil
+local available, starts, ends, outside, spent = {}, nil, nil, nil, nil
+-- Whether a question may change a hash or its time to live.
+local writes = false
 i = args[3]
 -- Each question is about rates only. `answer.lua` ends the loop.
 while i < args[4] do

@@ -1,34 +1,43 @@
 
 -- Reads each hash once, however many questions are about it. Hashes with the same fields form one list: `v`, then two numbers per
--- bucket. `held` is nil for a bucket without state, and `broken` marks one whose state cannot be read.
-local ABSENT, LIVE, BROKEN = 0, 1, 2
+-- bucket. `held` is nil for a bucket without state, and `broken` marks one whose state cannot be read. `state` is nil for an absent hash.
+local LIVE, BROKEN = 1, 2
 local lists, last_hash, state = {}, {}, {}
 local held, written, broken, newer = {}, {}, {}, nil
 local i, k, b = 6, 0, 0
 -- Buckets of a hash were mostly written at the same time, and a number of sixteen digits takes a while to read.
 local last_text, last_time
 for list = 1, args[5] do
-  local fields = { 'v' }
-  for n = 1, args[i] do
-    fields[n + 1] = args[i + n]
+  local fields, last = { 'v' }, args[i] + 1
+  for f = 2, last do
+    fields[f] = args[i + f - 1]
   end
-  i = i + args[i] + 1
+  i = i + last
+  local amount_field, time_field = fields[2], fields[3]
   for key = k + 1, k + args[i] do
-    -- Most hashes have one bucket.
-    local values = fields[4] and pcall('HMGET', KEYS[key], unpack(fields)) or pcall('HMGET', KEYS[key], 'v', fields[2], fields[3])
+    local values
+    if last == 3 then
+      -- Most hashes have one bucket.
+      values = pcall('HMGET', KEYS[key], 'v', amount_field, time_field)
+    else
+      values = pcall('HMGET', KEYS[key], unpack(fields))
+    end
     local version = values[1]
     if version == '1' then
       state[key] = LIVE
-      for f = 2, #fields, 2 do
+      for f = 2, last, 2 do
         b = b + 1
         local amount, time = values[f], values[f + 1]
         if amount or time then
           if time ~= last_text then
             last_text, last_time = time, tonumber(time)
+            if last_time and (last_time < 0 or last_time > LAST_US or last_time % 1 ~= 0) then
+              last_time = nil
+            end
           end
-          amount, time = tonumber(amount), last_time
-          if amount and time and amount >= -MOST and amount <= MOST and amount % 1 == 0 and time >= 0 and time <= LAST_US and time % 1 == 0 then
-            held[b], written[b] = amount, time
+          amount = tonumber(amount)
+          if amount and last_time and amount >= -MOST and amount <= MOST and amount % 1 == 0 then
+            held[b], written[b] = amount, last_time
           else
             broken[b] = true
           end
@@ -38,20 +47,22 @@ for list = 1, args[5] do
       if values.err and not string.find(values.err, 'WRONGTYPE', 1, true) then
         return { args[1], values.err, 0 }
       end
-      local number = tonumber(version)
+      local number = version and tonumber(version)
       local is_newer = number and number > 1 and number % 1 == 0
       local is_broken = version or values.err
-      for f = 2, #fields do
+      for f = 2, last do
         is_broken = is_broken or values[f]
       end
-      state[key] = is_broken and BROKEN or ABSENT
-      for _ = 2, #fields, 2 do
+      state[key] = is_broken and BROKEN or nil
+      for _ = 2, last, 2 do
         b = b + 1
         if is_newer then
           newer = newer or {}
           newer[b] = true
         end
-        broken[b] = is_broken and true or nil
+        if is_broken then
+          broken[b] = true
+        end
       end
     end
   end

@@ -1,23 +1,27 @@
 
+if not writes then
+  return out
+end
+
 -- Writes each hash once. Its time to live covers the time until all buckets that were asked about are full, and is never shortened.
 -- It is read with PTTL and not worked out from the fields, because the last writer may have used other limits. Numbers are
 -- formatted by `%d`: Redis's conversion of a Lua number takes longer than the write.
 local sets = {}
 b, k = 0, 0
 for list = 1, #lists do
-  local fields = lists[list]
+  local fields, last = lists[list], #lists[list]
   for key = k + 1, last_hash[list] do
     local name, is_live, n, full, keep_ms, repairs, removed = KEYS[key], state[key] == LIVE, 0, 0, 0, false, nil
-    for f = 2, #fields, 2 do
+    for f = 2, last, 2 do
       b = b + 1
-      if full_at[b] then
-        full = full_at[b] > full and full_at[b] or full
-        keep_ms = keep_ms_of[b] > keep_ms and keep_ms_of[b] or keep_ms
+      local bucket_full, amount = full_at[b], held[b]
+      if bucket_full then
+        full, keep_ms = bucket_full > full and bucket_full or full, keep_ms_of[b] > keep_ms and keep_ms_of[b] or keep_ms
       end
       if dirty[b] then
         repairs = repairs or broken[b]
-        if held[b] then
-          sets[n + 1], sets[n + 2] = fields[f], format('%d', held[b])
+        if amount then
+          sets[n + 1], sets[n + 2] = fields[f], format('%d', amount)
           sets[n + 3], sets[n + 4] = fields[f + 1], written[b] == now and now_text or format('%d', written[b])
           n = n + 4
         else
@@ -51,7 +55,8 @@ for list = 1, #lists do
         n = n + 2
       end
       local reply = n == 4 and pcall('HSET', name, sets[1], sets[2], sets[3], sets[4]) or pcall('HSET', name, unpack(sets, 1, n))
-      if type(reply) == 'table' then
+      -- A hash that has the fields gains none. To ask for the type takes longer.
+      if reply ~= 0 and type(reply) == 'table' then
         return { args[1], reply.err, wrote }
       end
       wrote = 1
@@ -59,11 +64,12 @@ for list = 1, #lists do
     if full > now or n > 0 and not is_live then
       local needed_ms = (full - now) / 1000 + 2
       local reply = is_live and pcall('PTTL', name) or -1
-      if type(reply) == 'number' and reply < needed_ms then
+      local is_error = type(reply) == 'table'
+      if not is_error and reply < needed_ms then
         reply = pcall('PEXPIRE', name, format('%d', min(max(keep_ms, ceil(needed_ms)), CENTURY_MS)))
-        wrote = reply == 1 and 1 or wrote
+        wrote, is_error = reply == 1 and 1 or wrote, type(reply) == 'table'
       end
-      if type(reply) == 'table' then
+      if is_error then
         return { args[1], reply.err, wrote }
       end
     end

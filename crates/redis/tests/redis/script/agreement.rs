@@ -400,7 +400,11 @@ impl Trace {
             for charge in self.buckets(key) {
                 let place = place_of(&charge);
                 let stored = self.stored(&place);
-                assert_eq!(stored, round.model.bucket(&charge), "seed {}: {place:?}", self.seed);
+                // A charge that was settled at 0 has no amount beside the marker.
+                let is_settled = place[0].contains(":reservation:") && place[1] != "u";
+                let is_stored = |bucket: &Bucket| !is_settled || bucket.amount() > Amount::ZERO;
+                let model = round.model.bucket(&charge).filter(is_stored);
+                assert_eq!(stored, model, "seed {}: {place:?}", self.seed);
             }
         }
     }
