@@ -4,6 +4,6 @@ mod cpu;
 mod median;
 mod table;
 
-pub use cpu::thread_cpu_ns;
+pub use cpu::{process_cpu_ns, thread_cpu_ns};
 pub use median::median;
 pub use table::Table;

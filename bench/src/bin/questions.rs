@@ -37,10 +37,11 @@ fn main() {
     let keys: Vec<String> = (0..CALLERS).map(|number| format!("user:{number}")).collect();
     let redis = |plan: Plan| {
         let store = RedisStore::builder(rest.first().expect("a URL")).timeout(Duration::from_secs(5)).build();
-        // A lease or a cached denial would answer in place of Redis.
+        // Redis answers all that passes, because no plan has a lease. A denial lasts for longer than a row takes.
         RateLimiter::builder()
             .store(store.expect("sound settings"))
             .plans([plan])
+            .deny_cache(Duration::from_secs(10))
             .deadline(Duration::from_secs(5))
             .build()
     };
@@ -54,6 +55,13 @@ fn main() {
             // Connected before anything is counted.
             runtime.block_on(allow(&limiter, &keys, 100));
             counted(&runtime, allow(&limiter, &keys, count));
+        }
+        "denied" => {
+            let limiter = runtime.block_on(async { redis(tiny()) });
+            // The first question about a key takes its only token, and the second one's denial is remembered.
+            runtime.block_on(ask_of_all(&limiter, &keys));
+            runtime.block_on(ask_of_all(&limiter, &keys));
+            counted(&runtime, denied(&limiter, &keys, count));
         }
         "redis-rate" => runtime.block_on(async { at_once(&redis(single()), &keys, count, ask).await }),
         "redis-chain" => runtime.block_on(async { at_once(&redis(rates()), &keys, count, ask).await }),
@@ -79,6 +87,11 @@ fn counted(runtime: &tokio::runtime::Runtime, questions: impl Future<Output = ()
 /// Large enough that everything passes, and slow enough that no bucket is full again and forgotten.
 fn single() -> Plan {
     Plan::new("plan", Limit::per(100_000_000, Duration::from_secs(10 * 365 * 86_400))).expect("a plan")
+}
+
+/// One token, and no other during a run.
+fn tiny() -> Plan {
+    Plan::new("plan", Limit::per(1, Duration::from_secs(10 * 365 * 86_400)).burst(1)).expect("a plan")
 }
 
 fn rates() -> Plan {
@@ -114,6 +127,18 @@ fn counted_at_once(limiter: &KeyedLimiter, keys: &[String], count: usize) {
 async fn allow<S: Store>(limiter: &RateLimiter<S>, keys: &[String], count: usize) {
     for key in keys.iter().cycle().take(count) {
         assert!(black_box(limiter.allow(key, "plan", 1).await.is_ok_and(|decision| decision.allowed())));
+    }
+}
+
+async fn ask_of_all<S: Store>(limiter: &RateLimiter<S>, keys: &[String]) {
+    for key in keys {
+        let _ = limiter.allow(key, "plan", 1).await.expect("a decision");
+    }
+}
+
+async fn denied<S: Store>(limiter: &RateLimiter<S>, keys: &[String], count: usize) {
+    for key in keys.iter().cycle().take(count) {
+        assert!(black_box(limiter.allow(key, "plan", 1).await.is_ok_and(|decision| !decision.allowed())));
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use spile_bench::process_cpu_ns;
 use spile_limiter::RateLimiter;
 use spile_redis::RedisStore;
 use spile_testkit::redis::RedisServer;
@@ -40,6 +41,8 @@ pub(crate) struct Cost {
     pub(crate) admitted_first: f64,
     /// Seconds.
     pub(crate) elapsed: f64,
+    /// Seconds of all threads of this process.
+    pub(crate) own_cpu: f64,
     /// Seconds.
     pub(crate) redis_cpu: f64,
     /// Commands that Redis was sent.
@@ -70,7 +73,8 @@ impl Load {
             let _ = instance.allow("first", ["hot"], 1).await.expect("a decision");
         }
         let counts = Arc::new(Counts::default());
-        let (cpu, calls, began) = (server.cpu_seconds(), commands(server), Instant::now());
+        let (cpu, calls) = (server.cpu_seconds(), commands(server));
+        let (own_cpu, began) = (process_cpu_ns(), Instant::now());
         let callers: Vec<_> = instances
             .iter()
             .flat_map(|instance| (0..self.callers).map(move |caller| (instance.clone(), caller)))
@@ -88,6 +92,7 @@ impl Load {
             decisions: count(&counts.decisions),
             admitted_first: count(&counts.admitted_first),
             elapsed,
+            own_cpu: (process_cpu_ns() - own_cpu) / 1e9,
             redis_cpu: server.cpu_seconds() - cpu,
             redis_calls: commands(server) - calls,
         }

@@ -32,6 +32,7 @@ async fn flood() {
         "100 denied keys, two callers",
         "decisions/s",
         "µs/decision",
+        "CPU µs/decision",
         "Redis, % of a core",
         "of that at 10⁶ decisions/s",
     ]);
@@ -52,6 +53,7 @@ async fn flood() {
             name.to_owned(),
             format!("{rate:.0}"),
             format!("{:.2}", figure(|cost| 1e6 * cost.elapsed * 2.0 / cost.decisions)),
+            format!("{:.2}", figure(|cost| 1e6 * cost.own_cpu / cost.decisions)),
             format!("{redis:.2}"),
             format!("{:.2}", redis * if interval.is_zero() { 1e6 / rate } else { 1.0 }),
         ]);
