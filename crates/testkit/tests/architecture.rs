@@ -60,6 +60,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("spile-testkit", &["spile-calendar", "spile-core", "spile-resp"]),
     (
+        "spile-sim",
+        &[
+            "spile-calendar",
+            "spile-core",
+            "spile-limiter",
+            "spile-memory",
+            "spile-policy",
+            "spile-redis",
+            "spile-resp",
+            "spile-runtime",
+        ],
+    ),
+    (
         "spile-bench",
         &[
             "spile-calendar",
@@ -75,7 +88,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The members that are not shipped. Only these may use the testkit outside of tests.
-const NOT_SHIPPED: &[&str] = &["spile-bench", "spile-testkit"];
+const NOT_SHIPPED: &[&str] = &["spile-bench", "spile-sim", "spile-testkit"];
 
 /// The doors: they turn bytes into facts and decisions into bytes.
 const DOORS: &[&str] = &["gateway", "server", "tower"];

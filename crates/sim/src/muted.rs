@@ -1,0 +1,23 @@
+//! Promises that are known to be broken. Each has an explicit trace in `tests/fleet/traces.rs`, which the rewrite of leases, deny cache and
+//! permits has to mend.
+
+/// The oracles whose findings are counted and do not fail a run, and why.
+pub const MUTED: &[(&str, &str)] = &[
+    ("lent tokens return", "an answer from before a portion was taken leaves too little room to return it"),
+    ("denied by lease", "a lease that is nearly empty asks the store at intervals, and denies in between"),
+    (
+        "let in after waiting, leased",
+        "a lease denies between portions, or ends before the wait that counted on its tokens",
+    ),
+    ("permits held after a change", "a shorter hold time ends permits that were taken under a longer one"),
+    (
+        "permit freed, split",
+        "on several nodes, a release that an acquire of one node outruns is not tried again there",
+    ),
+    ("deadline of an acquire", "after a release under way, asking again has a deadline of its own (K12)"),
+];
+
+/// True if findings of this oracle do not fail a run.
+pub(crate) fn is_muted(oracle: &str) -> bool {
+    MUTED.iter().any(|(muted, _)| *muted == oracle)
+}
