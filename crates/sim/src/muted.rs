@@ -3,12 +3,6 @@
 
 /// The oracles whose findings are counted and do not fail a run, and why.
 pub const MUTED: &[(&str, &str)] = &[
-    ("lent tokens return", "an answer from before a portion was taken leaves too little room to return it"),
-    ("denied by lease", "a lease that is nearly empty asks the store at intervals, and denies in between"),
-    (
-        "let in after waiting, leased",
-        "a lease denies between portions, or ends before the wait that counted on its tokens",
-    ),
     ("permits held after a change", "a shorter hold time ends permits that were taken under a longer one"),
     (
         "permit freed, split",

@@ -5,6 +5,7 @@
 mod demand;
 #[expect(clippy::module_inception, reason = "the noun of the room")]
 mod lease;
+mod pace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use parking_lot::{Mutex, MutexGuard};
 use spile_core::{Amount, Charge, Charges, Micros, NamedLimit, Outcome};
 use spile_runtime::Runtime;
 
-use self::lease::{Lease, LeaseEnd};
-pub(crate) use self::lease::{LeaseAnswer, SetAside};
+pub(crate) use self::lease::{Asked, LeaseAnswer, SetAside};
+use self::lease::{Lease, Lot, Terms};
 use crate::bucket_hash::{BucketHash, BucketHasher};
 use crate::bucket_note::BucketNote;
 
@@ -40,14 +41,11 @@ struct LeaseShard {
 pub(crate) struct Leases {
     hasher: BucketHasher,
     shards: Box<[Mutex<LeaseShard>]>,
-    /// The most that may be here, of what a bucket has left.
-    share: f64,
-    /// The longest that a question waits for the store.
-    waits_us: u64,
+    terms: Terms,
     /// Incremented when limits may have changed.
     limits_version: AtomicU32,
     counts: LeaseCounts,
-    /// Leases whose tasks ended with their runtime.
+    /// Leases whose tasks have ended with their runtime.
     orphans: Mutex<Vec<Portion>>,
     has_orphans: AtomicBool,
 }
@@ -95,15 +93,8 @@ pub(crate) struct Portion {
     pub(crate) key: Arc<str>,
     pub(crate) limit: NamedLimit,
     pub(crate) amount: Amount,
-    /// How often the bucket had been reset when it was asked for.
-    pub(crate) resets: u32,
-}
-
-/// What a charge finds: the answer of its lease, and what is to be done for the lease meanwhile.
-pub(crate) struct Leased {
-    pub(crate) answer: LeaseAnswer,
-    pub(crate) take: Option<Portion>,
-    pub(crate) give_back: Option<Portion>,
+    /// The epoch of the lease in which it is asked for.
+    pub(crate) epoch: u32,
 }
 
 impl Leases {
@@ -111,8 +102,7 @@ impl Leases {
         Self {
             hasher: BucketHasher::new(runtime),
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
-            share,
-            waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX),
+            terms: Terms { share, waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX) },
             limits_version: AtomicU32::new(0),
             counts: LeaseCounts::default(),
             orphans: Mutex::default(),
@@ -125,45 +115,61 @@ impl Leases {
         charges.iter().any(|charge| charge.limit().limit().lease().is_some())
     }
 
-    /// Spends a charge as far as its lease goes. `None` if its limit has none.
-    pub(crate) fn spend(&self, charge: &Charge<'_>, is_alone: bool, now: Micros) -> Option<Leased> {
+    /// Spends a charge as far as its lease covers it. `None` if its limit has none. Also returns the portion to take from the store.
+    pub(crate) fn spend(
+        &self,
+        charge: &Charge<'_>,
+        asked: Asked,
+        now: Micros,
+    ) -> Option<(LeaseAnswer, Option<Portion>)> {
         charge.limit().limit().lease()?;
         let (hash, mut shard) = self.locked(charge);
         if !shard.has_room_for(hash, now) {
             return None;
         }
-        let lease = shard.leases.entry(hash).or_insert_with(|| Lease::new(charge, self.share, self.waits_us));
+        let lease = shard.leases.entry(hash).or_insert_with(|| Lease::new(charge, self.terms));
         if !lease.is_of(charge) {
             return None;
         }
-        let portion = |lease: &Lease, amount| Portion {
-            key: Arc::clone(&lease.key),
-            limit: charge.limit().clone(),
-            amount,
-            resets: lease.resets(),
-        };
         lease.confirm(charge.limit(), self.limits_version());
-        let returned = lease.take_ended(now);
-        let give_back = (returned > Amount::ZERO).then(|| portion(lease, returned));
-        let (answer, take) = lease.spend(charge.cost(), is_alone, now);
-        let take = take.map(|amount| portion(lease, amount));
-        Some(Leased { answer, take, give_back })
+        let answer = lease.spend(charge.cost(), asked, now);
+        // A question to the store must not compete with a portion: it takes one once it was allowed.
+        let takes = matches!(answer, LeaseAnswer::Covers(..) | LeaseAnswer::Waits);
+        let portion = if takes { started(lease, now) } else { None };
+        Some((answer, portion))
     }
 
-    /// Puts tokens back that were set aside for a charge.
-    pub(crate) fn put_back(&self, charge: &Charge<'_>, aside: &SetAside) {
-        if aside.amount() > Amount::ZERO {
-            self.with(charge, |lease| lease.put_back(aside));
+    /// The portion to take from the store for a charge that it has allowed. Its limit has a lease.
+    pub(crate) fn next_portion(&self, charge: &Charge<'_>, now: Micros) -> Option<Portion> {
+        self.with(charge, |lease| started(lease, now)).flatten()
+    }
+
+    /// Puts tokens back that were set aside for a charge. Returns whether a task has to be started that returns them to the store.
+    pub(crate) fn put_back(&self, charge: &Charge<'_>, aside: &SetAside) -> bool {
+        aside.amount() > Amount::ZERO && self.with(charge, |lease| lease.put_back(aside)).unwrap_or(false)
+    }
+
+    /// Notes that a caller was denied and waits as long as the outcome says.
+    pub(crate) fn promise(&self, charges: &[Charge<'_>], denial: &Outcome, now: Micros) {
+        for (charge, bucket) in charges.iter().zip(denial.buckets.iter()) {
+            let limit = charge.limit().limit();
+            if limit.lease().is_some() {
+                let wait_us = bucket.wait_for_us(limit, limit.asked(charge.cost()), denial.at);
+                self.with(charge, |lease| lease.promise(now.plus_us(wait_us), now));
+            }
         }
     }
 
-    /// Learns how the buckets of these charges stand, as far as they have leases.
+    /// Notes the answer of the store about the buckets of these charges, as far as they have leases.
     pub(crate) fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, sent: Micros, heard: Micros) {
         for (charge, &bucket) in charges.iter().zip(outcome.buckets.iter()) {
             if charge.limit().limit().lease().is_some() {
                 let note = BucketNote { bucket, store_heard: outcome.at, sent, heard };
                 self.with(charge, |lease| lease.learn(note));
             }
+        }
+        if !outcome.allowed {
+            self.promise(charges, outcome, heard);
         }
     }
 
@@ -174,14 +180,15 @@ impl Leases {
         }
     }
 
-    /// A portion has come. Returns whether a task has to be started that returns what is left of it.
-    pub(crate) fn granted(&self, charge: &Charge<'_>, amount: Amount, resets: u32, note: BucketNote) -> bool {
+    /// Adds a grant of the store. Returns whether a task has to be started that returns the rest of it.
+    pub(crate) fn granted(&self, charge: &Charge<'_>, amount: Amount, epoch: u32, note: BucketNote) -> bool {
         self.counts.portions.fetch_add(1, Ordering::Relaxed);
         self.counts.taken.fetch_add(amount.whole_tokens(), Ordering::Relaxed);
-        self.with(charge, |lease| lease.granted(amount, resets, note, note.heard)).unwrap_or(false)
+        let limit = *charge.limit().limit();
+        self.with(charge, |lease| lease.granted(amount, limit, epoch, note)).unwrap_or(false)
     }
 
-    /// A portion did not come.
+    /// Notes that a portion did not come.
     pub(crate) fn failed(&self, charge: &Charge<'_>, now: Micros) {
         self.with(charge, |lease| lease.failed(now));
     }
@@ -196,35 +203,35 @@ impl Leases {
         self.limits_version.load(Ordering::Acquire)
     }
 
-    /// Ends a lease whose time is over. Returns what goes back to the store, or how long to wait.
-    pub(crate) fn end(&self, charge: &Charge<'_>, now: Micros) -> Result<Option<Portion>, u64> {
-        let ended = |lease: &mut Lease| match lease.end(now) {
-            LeaseEnd::Wait(us) => Err(us),
-            LeaseEnd::Return(amount) => Ok(self.returned(lease, amount)),
-        };
-        self.with(charge, ended).unwrap_or(Ok(None))
+    /// Takes the ended lots out of a lease. Returns the tokens that go back to the store, and how long the next lot lasts.
+    pub(crate) fn end(&self, charge: &Charge<'_>, now: Micros) -> (Vec<Portion>, Option<u64>) {
+        let end = |lease: &mut Lease| (self.returned(lease, false, now), lease.next_end_us(now));
+        self.with(charge, end).unwrap_or_default()
     }
 
-    /// What goes back of the tokens that an ended lease had left, under the limit that they were taken under.
-    fn returned(&self, lease: &Lease, amount: Amount) -> Option<Portion> {
-        let (key, limit, resets) = (Arc::clone(&lease.key), lease.limit.clone(), lease.resets());
-        let returns = amount > Amount::ZERO && lease.is_confirmed(self.limits_version());
-        returns.then_some(Portion { key, limit, amount, resets })
-    }
-
-    /// Ends all leases, and returns what goes back to the store.
+    /// Takes all lots out, and returns the tokens that go back to the store.
     pub(crate) fn end_all(&self, now: Micros) -> Vec<Portion> {
-        let ended = |lease: &mut Lease| match lease.end_now(now) {
-            LeaseEnd::Return(amount) => self.returned(lease, amount),
-            LeaseEnd::Wait(_) => None,
-        };
+        let end = |lease: &mut Lease| self.returned(lease, true, now);
         self.shards
             .iter()
-            .flat_map(|shard| shard.lock().leases.values_mut().filter_map(ended).collect::<Vec<_>>())
+            .flat_map(|shard| shard.lock().leases.values_mut().flat_map(end).collect::<Vec<_>>())
             .collect()
     }
 
-    /// Notes that nothing returns what is left of this lease.
+    /// The tokens of ended lots, or of all, under the limits that they were taken under.
+    fn returned(&self, lease: &mut Lease, all: bool, now: Micros) -> Vec<Portion> {
+        let mut lots = lease.take_ended(all, now);
+        if !lease.is_confirmed(self.limits_version()) {
+            lots.clear();
+        }
+        let portion = |lot: Lot| Portion {
+            limit: NamedLimit::new(lease.limit.name().clone(), lot.limit),
+            ..portion_of(lease, lot.amount)
+        };
+        lots.into_iter().map(portion).collect()
+    }
+
+    /// Notes that no task returns the rest of this lease.
     pub(crate) fn add_orphan(&self, portion: Portion) {
         let mut orphans = self.orphans.lock();
         orphans.push(portion);
@@ -235,7 +242,7 @@ impl Leases {
         self.has_orphans.load(Ordering::Acquire)
     }
 
-    /// The leases that need a task to return what is left of them.
+    /// Takes the leases that need a task to return the rest of them.
     pub(crate) fn take_orphans(&self) -> Vec<Portion> {
         if !self.has_orphans() {
             return Vec::new();
@@ -245,7 +252,7 @@ impl Leases {
         std::mem::take(&mut orphans)
     }
 
-    /// The tokens that are here of a charge's bucket.
+    /// The tokens that this instance holds of a charge's bucket.
     pub(crate) fn amount_of(&self, charge: &Charge<'_>) -> Amount {
         charge
             .limit()
@@ -287,4 +294,12 @@ impl Leases {
         let (hash, mut shard) = self.locked(charge);
         shard.leases.get_mut(&hash).filter(|lease| lease.is_of(charge)).map(act)
     }
+}
+
+fn started(lease: &mut Lease, now: Micros) -> Option<Portion> {
+    lease.start_portion(now).map(|amount| portion_of(lease, amount))
+}
+
+fn portion_of(lease: &Lease, amount: Amount) -> Portion {
+    Portion { key: Arc::clone(&lease.key), limit: lease.limit.clone(), amount, epoch: lease.epoch() }
 }

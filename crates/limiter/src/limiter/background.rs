@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spile_core::{Charge, Store, StoreExt};
+use tokio::sync::oneshot;
 
 use super::inner::LimiterInner;
 use crate::deny_cache::DenyCache;
@@ -17,12 +18,12 @@ const AT_ONCE: usize = 256;
 
 /// What is done in the background.
 pub(crate) enum BackgroundWork {
-    /// Takes a portion for a lease from the store.
-    Take(Portion),
-    /// Gives tokens of a lease back to it.
-    GiveBack(Portion),
-    /// Keeps the leases whose tasks ended with their runtime.
-    KeepLeases,
+    /// Takes a portion for a lease from the store, and notifies the question that waits for it.
+    Take(Portion, Option<oneshot::Sender<()>>),
+    /// Returns the rest of a lease when it ends.
+    Keep(Portion),
+    /// Does so for the leases whose tasks have ended with their runtime.
+    KeepOrphans,
     /// Asks how the buckets stand that are denied by notes which are old.
     Renew,
 }
@@ -35,11 +36,9 @@ pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, wor
     };
     let limiter = Arc::clone(limiter);
     match work {
-        BackgroundWork::Take(portion) => drop(spawner.spawn(limiter.take(portion))),
-        BackgroundWork::GiveBack(portion) => {
-            drop(spawner.spawn(async move { limiter.give_back(&[portion]).await }));
-        }
-        BackgroundWork::KeepLeases => limiter.keep_orphans(),
+        BackgroundWork::Take(portion, taken) => drop(spawner.spawn(limiter.take(portion, taken))),
+        BackgroundWork::Keep(portion) => limiter.keep(portion),
+        BackgroundWork::KeepOrphans => limiter.keep_orphans(),
         BackgroundWork::Renew => drop(spawner.spawn(renew_notes(limiter))),
     }
 }
@@ -47,13 +46,12 @@ pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, wor
 impl<S: Store> LimiterInner<S> {
     /// Has the note about this charge's bucket renewed soon.
     pub(super) fn renew(self: &Arc<Self>, charge: &Charge<'_>) {
-        let (key, limit) = (charge.key().as_str().into(), charge.limit().clone());
         let is_first = {
             let mut renewals = self.renewals.lock();
             if renewals.len() >= MOST_RENEWALS {
                 renewals.clear();
             }
-            renewals.push(Portion { key, limit, amount: charge.cost().amount(), resets: 0 });
+            renewals.push(Portion::of(charge));
             renewals.len() == 1
         };
         if is_first {

@@ -17,7 +17,7 @@ use super::fallback::Fallback;
 use super::leasing::LeaseShare;
 use crate::ask::{Ask, AskOptions};
 use crate::deny_cache::DenyCache;
-use crate::lease::{Leases, Portion};
+use crate::lease::{Asked, Leases, Portion};
 use crate::observer::{DecisionCounts, Observed, Observer};
 use crate::permit::PermitKeeper;
 
@@ -58,7 +58,19 @@ impl<S: Store> LimiterInner<S> {
     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {
             if self.leases.as_ref().is_some_and(Leases::has_orphans) {
-                (self.start_work)(self, BackgroundWork::KeepLeases);
+                (self.start_work)(self, BackgroundWork::KeepOrphans);
+            }
+            let (mut ask, mut share) = (ask, share);
+            if let Some(portion) = share.as_mut().and_then(|share| share.portion.take()) {
+                let (deadline, started) = (ask.options.deadline(self.deadline), self.runtime.now());
+                let _come = self.runtime.timeout(deadline, portion).await;
+                let now = self.fallback.clock.now();
+                match self.spend_leases(&ask.charges, &ask.options, Asked::AfterPortion, now) {
+                    Some(Ok(decision)) => return decision,
+                    Some(Err(other)) => share = Some(Box::new(other)),
+                    None => share = None,
+                }
+                ask = ask.within(deadline.saturating_sub(self.runtime.now() - started));
             }
             let rest = share.as_ref().and_then(|share| share.rest());
             let asked = rest.as_ref().unwrap_or(&ask.charges);
@@ -73,6 +85,9 @@ impl<S: Store> LimiterInner<S> {
             // The nodes of a remote store have different clocks, so samples are spaced by the clock of this machine.
             let heard_at = self.fallback.clock.now();
             if let Some(share) = share {
+                if answer.as_ref().is_ok_and(|rest| rest.allowed) {
+                    share.take_portions(heard_at);
+                }
                 answer = answer.map(|rest| share.outcome(&rest, heard_at));
             }
             self.conclude(&ask.charges, &ask.options, answer, DecisionSource::Store, Some(heard_at))
@@ -121,8 +136,9 @@ impl<S: Store> LimiterInner<S> {
         }
         let now = self.fallback.clock.now();
         let denied = |rest| self.denied_nearby(rest, now);
-        let (share, denial) = match self.spend_leases(charges, options, now) {
+        let (share, denial) = match self.spend_leases(charges, options, Asked::Alone, now) {
             Some(Ok(decision)) => return Ok(decision),
+            Some(Err(share)) if share.portion.is_some() => (Some(Box::new(share)), None),
             Some(Err(share)) => match share.rest().as_ref().and_then(denied) {
                 Some(denial) => (None, Some(share.outcome(&denial, now))),
                 None => (Some(Box::new(share)), None),
@@ -137,7 +153,11 @@ impl<S: Store> LimiterInner<S> {
     #[inline]
     pub(super) fn denied_nearby(self: &Arc<Self>, charges: &Charges<'_>, now: Micros) -> Option<Outcome> {
         let cache = self.deny_cache.as_ref()?;
-        cache.deny(charges, now, |charge: &Charge<'_>| self.renew(charge))
+        let denial = cache.deny(charges, now, |charge: &Charge<'_>| self.renew(charge))?;
+        if let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) {
+            leases.promise(charges, &denial, now);
+        }
+        Some(denial)
     }
 
     /// Turns the store's answer into a decision and reports it. `heard_at` is `None` if the store answered without waiting:

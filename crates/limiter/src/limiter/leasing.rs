@@ -3,29 +3,33 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spile_core::{
     Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, OneOrMany,
     Outcome, SpendTime, Store, StoreExt,
 };
 use spile_runtime::Runtime;
+use tokio::sync::oneshot;
 
 use super::RateLimiter;
 use super::background::BackgroundWork;
 use super::inner::LimiterInner;
 use crate::ask::AskOptions;
 use crate::bucket_note::BucketNote;
-use crate::lease::{LeaseAnswer, LeaseStats, Leased, Leases, Portion, SetAside};
+use crate::lease::{Asked, LeaseAnswer, LeaseStats, Leases, Portion, SetAside};
 
-/// How long tokens are given back when the process ends.
+/// How long tokens are returned when the process ends.
 const RETURN_TIME: Duration = Duration::from_secs(1);
 
-/// What leases contribute to a question that the store has to be asked. Tokens that were set aside return to their leases
-/// when it is dropped, unless the store allowed the rest.
+/// The share of leases in a question that the store has to be asked. Tokens that were set aside return to their leases when it is
+/// dropped, unless the store allowed the rest.
 pub(super) struct LeaseShare<'a, S: Store> {
     limiter: &'a Arc<LimiterInner<S>>,
     charges: Charges<'a>,
     parts: Vec<LeasePart>,
     is_spent: bool,
+    /// Ready when the portion has come that the question waits for.
+    pub(super) portion: Option<oneshot::Receiver<()>>,
 }
 
 /// One charge of the chain.
@@ -37,22 +41,19 @@ enum LeasePart {
 }
 
 impl<S: Store> RateLimiter<S> {
-    /// Gives all leased tokens back to the store, as far as it can be reached. To be called before the process ends: tokens
-    /// that are still here then are lost to the other instances. It takes a second at most.
+    /// Returns all leased tokens to the store, as far as it can be reached. To be called before the process ends: tokens that it
+    /// still holds then are lost to the other instances. It takes at most a second.
     pub async fn return_leases(&self) {
         let Some(leases) = &self.inner.leases else { return };
         let mut portions = leases.end_all(self.inner.fallback.clock.now());
         portions.retain(|portion| self.inner.is_in_force(&portion.limit));
-        let returning = async {
-            for some in portions.chunks(Charges::MAX) {
-                self.inner.give_back(some).await;
-            }
-        };
+        // All at once: each has the whole time, however far away the store is.
+        let returning = join_all(portions.iter().map(|portion| self.inner.give_back(portion)));
         // A store that does not answer must not hold up the end of the process.
         let _done = self.inner.runtime.timeout(RETURN_TIME, returning).await;
     }
 
-    /// What leases hold and have done.
+    /// The number of tokens that leases hold, and what they have done.
     pub fn lease_stats(&self) -> LeaseStats {
         self.inner.leases.as_ref().map(Leases::stats).unwrap_or_default()
     }
@@ -69,11 +70,12 @@ impl<S> RateLimiter<S> {
 }
 
 impl<S: Store> LimiterInner<S> {
-    /// Decides by leases alone, or says what they contribute. `None` if no charge has a lease.
+    /// Decides by leases alone, or returns their share in a question to the store. `None` if no charge has a lease.
     pub(super) fn spend_leases<'a>(
         self: &'a Arc<Self>,
         charges: &Charges<'a>,
         options: &AskOptions<'_>,
+        asked: Asked,
         now: Micros,
     ) -> Option<Result<Decision, LeaseShare<'a, S>>> {
         let leases = self.leases.as_ref().filter(|_| Leases::concern(charges))?;
@@ -81,29 +83,38 @@ impl<S: Store> LimiterInner<S> {
             let outcome = Outcome { allowed, at: note.store_time(now), buckets };
             self.conclude(charges, options, Ok(outcome), DecisionSource::Lease, Some(now))
         };
+        let share = |parts, portion| LeaseShare {
+            limiter: self,
+            charges: charges.clone(),
+            parts,
+            is_spent: false,
+            portion,
+        };
         if let [charge] = &**charges {
-            let Leased { answer, take, give_back } = leases.spend(charge, true, now)?;
-            self.start(take, give_back);
+            let (answer, portion) = leases.spend(charge, asked, now)?;
             return Some(match answer {
-                LeaseAnswer::Covers(note, _) => Ok(decide(true, &note, OneOrMany::one(note.bucket))),
-                LeaseAnswer::Denies(note) => Ok(decide(false, &note, OneOrMany::one(note.bucket))),
-                LeaseAnswer::Asks(aside) => {
-                    Err(self.share_of(charges.clone(), vec![LeasePart::Asked(aside)]))
+                LeaseAnswer::Covers(note, _) => {
+                    self.start_taking(portion, None);
+                    Ok(decide(true, &note, OneOrMany::one(note.bucket)))
                 }
+                LeaseAnswer::Denies(note) => Ok(decide(false, &note, OneOrMany::one(note.bucket))),
+                LeaseAnswer::Waits => {
+                    let (taken, waits) = oneshot::channel();
+                    self.start_taking(portion, Some(taken));
+                    Err(share(vec![LeasePart::Asked(SetAside::default())], Some(waits)))
+                }
+                LeaseAnswer::Asks(aside) => Err(share(vec![LeasePart::Asked(aside)], None)),
             });
         }
-        let part = |charge: &Charge<'_>| match leases.spend(charge, false, now) {
-            None => LeasePart::Asked(SetAside::default()),
-            Some(Leased { answer, take, give_back }) => {
-                self.start(take, give_back);
-                match answer {
-                    LeaseAnswer::Covers(note, aside) => LeasePart::Covered(note, aside),
-                    LeaseAnswer::Denies(_) => LeasePart::Asked(SetAside::default()),
-                    LeaseAnswer::Asks(aside) => LeasePart::Asked(aside),
-                }
+        let part = |charge: &Charge<'_>| match leases.spend(charge, Asked::InChain, now) {
+            Some((LeaseAnswer::Covers(note, aside), portion)) => {
+                self.start_taking(portion, None);
+                LeasePart::Covered(note, aside)
             }
+            Some((LeaseAnswer::Asks(aside), _)) => LeasePart::Asked(aside),
+            _ => LeasePart::Asked(SetAside::default()),
         };
-        let mut share = self.share_of(charges.clone(), charges.iter().map(part).collect());
+        let mut share = share(charges.iter().map(part).collect(), None);
         let Some(LeasePart::Covered(first, _)) = share.parts.first().filter(|_| share.rest().is_none())
         else {
             return Some(Err(share));
@@ -114,38 +125,34 @@ impl<S: Store> LimiterInner<S> {
         Some(Ok(decide(true, &first, buckets)))
     }
 
-    /// What the store shows of these buckets, and the tokens of them that are here.
+    /// The buckets as the store shows them, with the tokens that leases hold of them.
     pub(super) fn with_leases(&self, charges: &Charges<'_>, shown: Outcome) -> Outcome {
         let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) else { return shown };
         let buckets: OneOrMany<Bucket> = charges
             .iter()
             .zip(shown.buckets.iter())
-            .map(|(charge, bucket)| bucket.with_more(charge.limit().limit(), leases.amount_of(charge)))
+            .map(|(charge, bucket)| {
+                let lent = leases.amount_of(charge);
+                let all = bucket.with_more(charge.limit().limit(), lent);
+                let is_covered = charge.is_covered_by(all, shown.at);
+                if is_covered { all } else { with_lent(*bucket, charge.limit(), lent, shown.at) }
+            })
             .collect();
         let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| charge.is_covered_by(*bucket, shown.at);
         let allowed = charges.iter().zip(buckets.iter()).all(covers);
         Outcome { allowed, at: shown.at, buckets }
     }
 
-    const fn share_of<'a>(
-        self: &'a Arc<Self>,
-        charges: Charges<'a>,
-        parts: Vec<LeasePart>,
-    ) -> LeaseShare<'a, S> {
-        LeaseShare { limiter: self, charges, parts, is_spent: false }
-    }
-
-    /// Starts what is to be done for a lease, in the background.
-    fn start(self: &Arc<Self>, take: Option<Portion>, give_back: Option<Portion>) {
-        for work in
-            [give_back.map(BackgroundWork::GiveBack), take.map(BackgroundWork::Take)].into_iter().flatten()
-        {
-            (self.start_work)(self, work);
+    /// Starts to take a portion in the background, where no caller that goes away can lose it. `taken` is notified or dropped when that
+    /// has ended.
+    fn start_taking(self: &Arc<Self>, portion: Option<Portion>, taken: Option<oneshot::Sender<()>>) {
+        if let Some(portion) = portion {
+            (self.start_work)(self, BackgroundWork::Take(portion, taken));
         }
     }
 
     /// Takes a portion from the store. One that does not come in time may have been paid: it is lost.
-    pub(super) async fn take(self: Arc<Self>, portion: Portion)
+    pub(super) async fn take(self: Arc<Self>, portion: Portion, _taken: Option<oneshot::Sender<()>>)
     where
         S: 'static,
     {
@@ -154,22 +161,18 @@ impl<S: Store> LimiterInner<S> {
         let answer = self.in_time(self.deadline, self.store.spend_up_to(&charges)).await;
         question.answered(answer.as_ref().map(|granted| &granted.outcome));
         let heard = self.fallback.clock.now();
-        match (answer, &charges[..]) {
-            (Ok(answer), [charge]) => {
-                let Some(&bucket) = answer.outcome.buckets.first() else { return };
-                let note = BucketNote { bucket, store_heard: answer.outcome.at, sent, heard };
-                if leases.granted(charge, answer.granted, portion.resets, note) {
-                    self.keep(portion);
-                }
-                self.keep_orphans();
-            }
-            (_, [charge]) => leases.failed(charge, heard),
-            _ => {}
+        let Some(charge) = charges.first() else { return };
+        let Ok(answer) = answer else { return leases.failed(charge, heard) };
+        let Some(&bucket) = answer.outcome.buckets.first() else { return };
+        let note = BucketNote { bucket, store_heard: answer.outcome.at, sent, heard };
+        if leases.granted(charge, answer.granted, portion.epoch, note) {
+            self.keep(portion.clone());
         }
+        self.keep_orphans();
     }
 
-    /// Starts a task that returns what is left of this lease when it ends.
-    fn keep(self: &Arc<Self>, portion: Portion)
+    /// Starts a task that returns the rest of this lease when it ends.
+    pub(super) fn keep(self: &Arc<Self>, portion: Portion)
     where
         S: 'static,
     {
@@ -202,45 +205,45 @@ impl<S: Store> LimiterInner<S> {
         is_same
     }
 
-    /// Gives tokens back to the store. If it cannot be reached, they are lost.
-    pub(super) async fn give_back(&self, portions: &[Portion]) {
-        let Some(charges) = Portion::charges_of(portions) else { return };
+    /// Returns tokens to the store. If it cannot be reached, they are lost.
+    pub(super) async fn give_back(&self, portion: &Portion) {
+        let Some(charges) = portion.charges() else { return };
         let question = self.question(&charges);
         let answer = self.in_time(self.deadline, self.store.refund(&charges, SpendTime::Unknown)).await;
         question.changed(answer.as_ref());
         if let (Ok(_), Some(leases)) = (answer, &self.leases) {
-            leases.gave_back(portions.iter().map(|portion| portion.amount).sum());
+            leases.gave_back(portion.amount);
         }
     }
 }
 
-/// Waits until a lease ends, and gives back what is left of it.
+/// Waits until the lots of a lease end, and returns their tokens.
 struct LeaseKeeper<S: Store + 'static> {
     limiter: Weak<LimiterInner<S>>,
-    /// `None` once the lease has ended.
+    /// `None` once all lots have ended.
     portion: Option<Portion>,
 }
 
 impl<S: Store + 'static> LeaseKeeper<S> {
     async fn run(mut self, runtime: Runtime) {
         while let Some(portion) = &self.portion {
-            let wait_us = {
+            let (ended, next_us) = {
                 let Some(limiter) = self.limiter.upgrade() else { return };
                 let (Some(leases), Some(charges)) = (&limiter.leases, portion.charges()) else { return };
-                match leases.end(&charges[0], limiter.fallback.clock.now()) {
-                    Ok(returned) => {
-                        drop(charges);
-                        self.portion = None;
-                        let Some(returned) = returned.filter(|returned| limiter.is_in_force(&returned.limit))
-                        else {
-                            return;
-                        };
-                        return limiter.give_back(&[returned]).await;
-                    }
-                    Err(wait_us) => wait_us,
-                }
+                leases.end(&charges[0], limiter.fallback.clock.now())
             };
-            runtime.sleep(Duration::from_micros(wait_us)).await;
+            if next_us.is_none() {
+                self.portion = None;
+            }
+            for portion in ended {
+                let Some(limiter) = self.limiter.upgrade() else { return };
+                if limiter.is_in_force(&portion.limit) {
+                    limiter.give_back(&portion).await;
+                }
+            }
+            if let Some(wait_us) = next_us {
+                runtime.sleep(Duration::from_micros(wait_us)).await;
+            }
         }
     }
 }
@@ -257,7 +260,7 @@ impl<S: Store + 'static> Drop for LeaseKeeper<S> {
 }
 
 impl<'a, S: Store> LeaseShare<'a, S> {
-    /// What the store has to be asked for. `None` if leases cover everything.
+    /// The charges that the store has to be asked for. `None` if leases cover everything.
     pub(super) fn rest(&self) -> Option<Charges<'a>> {
         let asked = |(charge, part): (&Charge<'a>, &LeasePart)| match part {
             LeasePart::Covered(..) => None,
@@ -278,19 +281,41 @@ impl<'a, S: Store> LeaseShare<'a, S> {
             heard: now,
         };
         let mut asked = rest.buckets.iter();
-        let bucket = |(charge, part): (&Charge<'_>, &LeasePart)| {
-            let (bucket, aside) = match part {
-                LeasePart::Covered(_, aside) => (part.bucket(&clock), aside),
-                LeasePart::Asked(aside) => (asked.next().copied().unwrap_or(clock.bucket), aside),
-            };
-            // What a denial leaves over is still here.
-            let kept = if rest.allowed { Amount::ZERO } else { aside.amount() };
-            bucket.with_more(charge.limit().limit(), kept)
+        let bucket = |(charge, part): (&Charge<'_>, &LeasePart)| match part {
+            LeasePart::Covered(_, aside) => {
+                // After a denial they are still in the lease.
+                let kept = if rest.allowed { Amount::ZERO } else { aside.amount() };
+                part.bucket(&clock).with_more(charge.limit().limit(), kept)
+            }
+            LeasePart::Asked(aside) => {
+                let bucket = asked.next().copied().unwrap_or(clock.bucket);
+                if rest.allowed { bucket } else { with_lent(bucket, charge.limit(), aside.amount(), rest.at) }
+            }
         };
         let buckets = self.charges.iter().zip(&self.parts).map(bucket).collect();
         self.is_spent = rest.allowed;
         Outcome { allowed: rest.allowed, at: rest.at, buckets }
     }
+
+    /// Takes the next portions of the leased buckets from the store, which has allowed the question.
+    pub(super) fn take_portions(&self, now: Micros) {
+        let Some(leases) = &self.limiter.leases else { return };
+        for charge in self.charges.iter().filter(|charge| charge.limit().limit().lease().is_some()) {
+            self.limiter.start_taking(leases.next_portion(charge, now), None);
+        }
+    }
+}
+
+/// A bucket that did not cover a charge, with the tokens that a lease holds of it. They may have ended when its caller asks again, so
+/// the wait does not count on them.
+fn with_lent(bucket: Bucket, limit: &NamedLimit, lent: Amount, at: Micros) -> Bucket {
+    if lent == Amount::ZERO {
+        return bucket;
+    }
+    let limit = limit.limit();
+    let regained_us = Bucket::new(Amount::ZERO, at).wait_for_us(limit, lent, at);
+    let moment = bucket.moment().max(at).plus_us(regained_us);
+    Bucket::new(bucket.available(limit, at) + lent, moment)
 }
 
 impl LeasePart {
@@ -307,24 +332,23 @@ impl<S: Store> Drop for LeaseShare<'_, S> {
         let Some(leases) = self.limiter.leases.as_ref().filter(|_| !self.is_spent) else { return };
         for (charge, part) in self.charges.iter().zip(&self.parts) {
             let (LeasePart::Covered(_, aside) | LeasePart::Asked(aside)) = part;
-            leases.put_back(charge, aside);
+            if leases.put_back(charge, aside) {
+                (self.limiter.start_work)(self.limiter, BackgroundWork::Keep(Portion::of(charge)));
+            }
         }
     }
 }
 
 impl Portion {
+    /// The cost of a charge under its limit.
+    pub(super) fn of(charge: &Charge<'_>) -> Self {
+        let (key, limit) = (charge.key().as_str().into(), charge.limit().clone());
+        Self { key, limit, amount: charge.cost().amount(), epoch: 0 }
+    }
+
     /// The charge of these tokens.
     pub(super) fn charges(&self) -> Option<Charges<'_>> {
-        self.charge().map(Charges::from)
-    }
-
-    /// The charges of several. No two are of one bucket.
-    fn charges_of(portions: &[Self]) -> Option<Charges<'_>> {
-        Charges::distinct(portions.iter().filter_map(Self::charge)).ok()
-    }
-
-    fn charge(&self) -> Option<Charge<'_>> {
         let (key, cost) = (Key::new(&self.key).ok()?, Cost::new(self.amount).ok()?);
-        Charge::new(key, self.limit.clone(), cost).ok()
+        Charge::new(key, self.limit.clone(), cost).ok().map(Charges::from)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use spile_core::{Decision, DecisionSource};
+use spile_core::{Decision, DecisionSource, Limit};
 
 use super::script::{BucketId, Executed, Op, Shape, Verdict};
 use super::{Asked, Broken, pays};
@@ -10,6 +10,9 @@ use crate::fleet::node::Node;
 use crate::fleet::report::{Owed, Report};
 use crate::scenario::{Fault, Scenario};
 use crate::scheduler::{MS, Nanos, US};
+
+/// The longest pause between two portions of a lease.
+const LONGEST_PAUSE: Nanos = 50 * MS;
 
 /// A denial that a caller waits for.
 struct Told {
@@ -35,6 +38,8 @@ pub(crate) struct Waits {
     /// When a clock of a node stepped, or a node lost data. How often.
     disturbed: (Nanos, u64),
     remembers: Nanos,
+    /// The longest time in which an answer comes.
+    trip: Nanos,
     drifts: bool,
     nodes: usize,
 }
@@ -51,6 +56,7 @@ impl Waits {
             changed: BTreeMap::new(),
             disturbed: (0, 0),
             remembers: scenario.fleet.deny_cache_ms * MS,
+            trip: scenario.fleet.timeout_ms * MS,
             drifts: scenario.fleet.drift_ppm != 0 || scenario.fleet.node_drift_ppm != 0,
             nodes: usize::from(scenario.fleet.nodes),
         }
@@ -178,7 +184,8 @@ impl Waits {
         Ok(())
     }
 
-    /// A denial that the store was not asked for is one that it would give, too, unless tokens came back a moment ago.
+    /// A denial that the store was not asked for is one that it would give, too, unless tokens came back a moment ago, or the bucket is so
+    /// nearly empty that a lease hands it out in portions.
     fn would_deny(
         &self,
         report: &Report,
@@ -187,7 +194,9 @@ impl Waits {
         nodes: &[Node],
     ) -> Result<(), Broken> {
         let now = report.at;
-        let bound = self.remembers + MS;
+        let by_lease = decision.source() == DecisionSource::Lease;
+        let bound =
+            if by_lease { self.remembers.max(LONGEST_PAUSE) + self.trip } else { self.remembers } + MS;
         let lately = |at: Nanos| at + bound >= now;
         if self.disturbed.1 > 0 && lately(self.disturbed.0) {
             return Ok(());
@@ -208,7 +217,7 @@ impl Waits {
             }
             let available = node.oracle.available(&owed.bucket, server_us).unwrap_or(capacity).min(capacity);
             let asked_for = i128::from(if owed.cost == 0 { owed.limit.quantum().micro() } else { owed.cost });
-            if available < asked_for {
+            if available < asked_for || by_lease && available <= self.scarce_level(&owed.limit) {
                 return Ok(());
             }
             states.push(format!("{:?} has {available} of {asked_for}", owed.bucket));
@@ -220,9 +229,18 @@ impl Waits {
             states.join(", "),
             decision.limited_by(),
         );
-        let oracle =
-            if decision.source() == DecisionSource::Lease { "denied by lease" } else { "denied by cache" };
-        Err(Broken::new(oracle, what))
+        Err(Broken::new(if by_lease { "denied by lease" } else { "denied by cache" }, what))
+    }
+
+    /// The level from which a leased bucket is handed out in portions: 6% of its capacity, and its refill within the lease's time or a
+    /// quarter of a second. The instance knows it as of the last answer, which is one trip old, and in whole tokens.
+    fn scarce_level(&self, limit: &Limit) -> i128 {
+        let (Some(rate), Some(lease)) = (limit.rate(), limit.lease()) else { return 0 };
+        let refill_in =
+            |us: u128| i128::from(rate.refill().micro()) * us as i128 / rate.period().as_micros() as i128;
+        let level =
+            refill_in(lease.as_micros().min(250_000)).min(i128::from(limit.capacity().micro()) * 6 / 100);
+        level + refill_in(u128::from(self.trip / US)) + i128::from(limit.quantum().micro())
     }
 }
 

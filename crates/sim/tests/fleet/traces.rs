@@ -9,324 +9,309 @@ use crate::{breaks, holds};
 /// Between two portions a lease denies on its own, and the bucket gains tokens meanwhile.
 #[test]
 fn a_lease_that_is_nearly_empty_denies_although_the_bucket_has_tokens() {
-    breaks(
-        "denied by lease",
-        &Scenario {
-            seed: 232,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 1,
-                starts: 1_782_431_941,
-                policy: Local,
-                deny_cache_ms: 0,
-                lease_percent: 30,
-                timeout_ms: 100,
-                connections: 1,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![PlanSpec {
-                versions: vec![vec![Rate {
-                    capacity: 1_747_000_000,
-                    refill: 1_000_000_000,
-                    period_ms: 1000,
-                    debt: 0,
-                    lease_ms: 100,
-                    money: false,
-                }]],
-            }],
-            events: vec![
-                Event::ask(3371, 0, AllowAsTold(1), [1], [0], 0),
-                Event::ask(3780, 0, Allow, [1], [0], 1_747_000_000),
-                Event::ask(3947, 0, AllowAsTold(1), [1], [0], 1_000_000),
-                Event::ask(5404, 0, AllowAsTold(1), [1], [0], 1_000_000),
-                Event::ask(5645, 0, AllowAsTold(1), [1], [0], 1_000_000),
-                Event::ask(5716, 0, AllowAsTold(1), [1], [0], 1_000_000),
-                Event::ask(5896, 0, AllowAsTold(1), [1], [0], 1_000_000),
-            ],
+    holds(&Scenario {
+        seed: 232,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 1,
+            starts: 1_782_431_941,
+            policy: Local,
+            deny_cache_ms: 0,
+            lease_percent: 30,
+            timeout_ms: 100,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![PlanSpec {
+            versions: vec![vec![Rate {
+                capacity: 1_747_000_000,
+                refill: 1_000_000_000,
+                period_ms: 1000,
+                debt: 0,
+                lease_ms: 100,
+                money: false,
+            }]],
+        }],
+        events: vec![
+            Event::ask(3371, 0, AllowAsTold(1), [1], [0], 0),
+            Event::ask(3780, 0, Allow, [1], [0], 1_747_000_000),
+            Event::ask(3947, 0, AllowAsTold(1), [1], [0], 1_000_000),
+            Event::ask(5404, 0, AllowAsTold(1), [1], [0], 1_000_000),
+            Event::ask(5645, 0, AllowAsTold(1), [1], [0], 1_000_000),
+            Event::ask(5716, 0, AllowAsTold(1), [1], [0], 1_000_000),
+            Event::ask(5896, 0, AllowAsTold(1), [1], [0], 1_000_000),
+        ],
+    });
 }
 
 /// The wait that the store named ends before the next portion is due.
 #[test]
 fn a_lease_denies_a_caller_who_waited_as_told() {
-    breaks(
-        "let in after waiting, leased",
-        &Scenario {
-            seed: 3855,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 1,
-                starts: 1_782_431_998,
-                policy: Local,
-                deny_cache_ms: 0,
-                lease_percent: 10,
-                timeout_ms: 20,
-                connections: 1,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![PlanSpec {
-                versions: vec![vec![Rate {
-                    capacity: 1_209_000_000,
-                    refill: 1_000_000_000,
-                    period_ms: 1000,
-                    debt: 0,
-                    lease_ms: 100,
-                    money: false,
-                }]],
-            }],
-            events: vec![
-                Event::ask(10_534_761, 0, UntilReady(100), [0], [0], 1_000_000),
-                Event::ask(10_535_796, 0, UntilReady(100), [0], [0], 1_000_000),
-                Event::ask(10_536_929, 0, UntilReady(10), [0], [0], 1_209_000_000),
-                Event::ask(10_537_074, 0, Allow, [0], [0], 1_000_000),
-                Event::ask(10_537_152, 0, AllowAsTold(3), [0], [0], 1_000_000),
-                Event::ask(10_538_008, 0, Allow, [0], [0], 1_000_000),
-                Event::ask(10_538_747, 0, Allow, [0], [0], 1_000_000),
-                Event::ask(10_539_299, 0, AllowAsTold(1), [0], [0], 1_000_000),
-            ],
+    holds(&Scenario {
+        seed: 3855,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 1,
+            starts: 1_782_431_998,
+            policy: Local,
+            deny_cache_ms: 0,
+            lease_percent: 10,
+            timeout_ms: 20,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![PlanSpec {
+            versions: vec![vec![Rate {
+                capacity: 1_209_000_000,
+                refill: 1_000_000_000,
+                period_ms: 1000,
+                debt: 0,
+                lease_ms: 100,
+                money: false,
+            }]],
+        }],
+        events: vec![
+            Event::ask(10_534_761, 0, UntilReady(100), [0], [0], 1_000_000),
+            Event::ask(10_535_796, 0, UntilReady(100), [0], [0], 1_000_000),
+            Event::ask(10_536_929, 0, UntilReady(10), [0], [0], 1_209_000_000),
+            Event::ask(10_537_074, 0, Allow, [0], [0], 1_000_000),
+            Event::ask(10_537_152, 0, AllowAsTold(3), [0], [0], 1_000_000),
+            Event::ask(10_538_008, 0, Allow, [0], [0], 1_000_000),
+            Event::ask(10_538_747, 0, Allow, [0], [0], 1_000_000),
+            Event::ask(10_539_299, 0, AllowAsTold(1), [0], [0], 1_000_000),
+        ],
+    });
 }
 
 /// The store names the wait for what the lease lacks. By then the lease has ended, and its tokens are in no account of the caller.
 #[test]
 fn a_wait_that_counted_on_leased_tokens_is_too_short() {
-    breaks(
-        "let in after waiting, leased",
-        &Scenario {
-            seed: 2706,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 1,
-                starts: 1_782_431_966,
-                policy: FailClosed,
-                deny_cache_ms: 0,
-                lease_percent: 30,
-                timeout_ms: 50,
-                connections: 1,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 2_343_000_000,
-                        refill: 10_000_000,
-                        period_ms: 1000,
-                        debt: 0,
-                        lease_ms: 0,
-                        money: false,
-                    }]],
-                },
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 1_333_000_000,
-                        refill: 10_000_000,
-                        period_ms: 1000,
-                        debt: 0,
-                        lease_ms: 500,
-                        money: false,
-                    }]],
-                },
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 2_679_000_000,
-                        refill: 10_000_000,
-                        period_ms: 60000,
-                        debt: 0,
-                        lease_ms: 0,
-                        money: false,
-                    }]],
-                },
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 90_000_000,
-                        refill: 10_000_000,
-                        period_ms: 1000,
-                        debt: 0,
-                        lease_ms: 0,
-                        money: false,
-                    }]],
-                },
-            ],
-            events: vec![
-                Event::ask(3_111_702, 0, UntilReady(10), [0], [1], 444_333_333),
-                Event::ask(3_118_591, 0, AllowAsTold(1), [0], [1], 1_000_000),
-                Event::ask(3_119_169, 0, AllowAsTold(1), [0], [1], 1_000_000),
-                Event::ask(3_119_459, 0, AllowAsTold(1), [0], [1], 1_000_000),
-                Event::ask(3_119_586, 0, AllowAsTold(1), [0], [1], 1_000_000),
-                Event::ask(3_119_613, 0, Allow, [0], [1], 1_000_000),
-                Event::ask(3_119_627, 0, Allow, [0], [3, 1], 1_000_000),
-                Event::ask(3_119_627, 0, Allow, [0], [1], 1_000_000),
-                Event::ask(3_227_555, 0, Charge, [0], [1], 444_333_333),
-                Event::ask(3_227_611, 0, AllowAsTold(1), [0], [2, 1], 1_000_000),
-                Event::ask(3_228_660, 0, UntilReady(10), [0], [1], 1_000_000),
-                Event::ask(3_330_290, 0, AllowAsTold(1), [0], [1], 457_938_518),
-                Event { at: 3_335_240, action: Change { plan: 0, version: 2, instance: Some(0) } },
-            ],
+    holds(&Scenario {
+        seed: 2706,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 1,
+            starts: 1_782_431_966,
+            policy: FailClosed,
+            deny_cache_ms: 0,
+            lease_percent: 30,
+            timeout_ms: 50,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 2_343_000_000,
+                    refill: 10_000_000,
+                    period_ms: 1000,
+                    debt: 0,
+                    lease_ms: 0,
+                    money: false,
+                }]],
+            },
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 1_333_000_000,
+                    refill: 10_000_000,
+                    period_ms: 1000,
+                    debt: 0,
+                    lease_ms: 500,
+                    money: false,
+                }]],
+            },
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 2_679_000_000,
+                    refill: 10_000_000,
+                    period_ms: 60000,
+                    debt: 0,
+                    lease_ms: 0,
+                    money: false,
+                }]],
+            },
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 90_000_000,
+                    refill: 10_000_000,
+                    period_ms: 1000,
+                    debt: 0,
+                    lease_ms: 0,
+                    money: false,
+                }]],
+            },
+        ],
+        events: vec![
+            Event::ask(3_111_702, 0, UntilReady(10), [0], [1], 444_333_333),
+            Event::ask(3_118_591, 0, AllowAsTold(1), [0], [1], 1_000_000),
+            Event::ask(3_119_169, 0, AllowAsTold(1), [0], [1], 1_000_000),
+            Event::ask(3_119_459, 0, AllowAsTold(1), [0], [1], 1_000_000),
+            Event::ask(3_119_586, 0, AllowAsTold(1), [0], [1], 1_000_000),
+            Event::ask(3_119_613, 0, Allow, [0], [1], 1_000_000),
+            Event::ask(3_119_627, 0, Allow, [0], [3, 1], 1_000_000),
+            Event::ask(3_119_627, 0, Allow, [0], [1], 1_000_000),
+            Event::ask(3_227_555, 0, Charge, [0], [1], 444_333_333),
+            Event::ask(3_227_611, 0, AllowAsTold(1), [0], [2, 1], 1_000_000),
+            Event::ask(3_228_660, 0, UntilReady(10), [0], [1], 1_000_000),
+            Event::ask(3_330_290, 0, AllowAsTold(1), [0], [1], 457_938_518),
+            Event { at: 3_335_240, action: Change { plan: 0, version: 2, instance: Some(0) } },
+        ],
+    });
 }
 
 /// An answer that is older than the portion makes the bucket look fuller than it is, so that most of the portion is not returned.
 #[test]
 fn a_lease_hears_of_its_bucket_as_it_was_before_the_portion() {
-    breaks(
-        "lent tokens return",
-        &Scenario {
-            seed: 3713,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 3,
-                starts: 1_785_715_196,
-                policy: Local,
-                deny_cache_ms: 0,
-                lease_percent: 50,
-                timeout_ms: 50,
-                connections: 1,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![
-                PlanSpec { versions: vec![vec![Concurrency { permits: 200, hold_ms: 1000 }]] },
-                PlanSpec {
-                    versions: vec![vec![
-                        Quota { capacity: 34_000_000, window: Hour, debt: 0 },
-                        Rate {
-                            capacity: 281_000_000,
-                            refill: 3_000_000,
-                            period_ms: 1000,
-                            debt: 0,
-                            lease_ms: 500,
-                            money: false,
-                        },
-                    ]],
-                },
-                PlanSpec { versions: vec![vec![Concurrency { permits: 200, hold_ms: 5000 }]] },
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 265_000_000,
-                        refill: 1_000_000,
-                        period_ms: 1000,
-                        debt: 0,
-                        lease_ms: 0,
-                        money: false,
-                    }]],
-                },
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 1_752_000_000,
-                        refill: 10_000_000,
-                        period_ms: 1000,
-                        debt: 0,
-                        lease_ms: 0,
-                        money: false,
-                    }]],
-                },
-            ],
-            events: vec![
-                Event::ask(6398, 0, UntilReady(500), [0], [1], 1_000_000),
-                Event::ask(6748, 0, Peek, [0], [0], 1_000_000),
-                Event::ask(12206, 0, AllowAsTold(1), [0], [1], 1_000_000),
-                Event::ask(22333, 0, UntilReady(100), [0], [1], 1_000_000),
-                Event::ask(22338, 0, Peek, [0], [0], 1_000_000),
-                Event::ask(24405, 0, Allow, [0], [1], 1_000_000),
-                Event::ask(25276, 0, Allow, [0], [4], 1_000_000),
-                Event::ask(42682, 0, Peek, [0], [0], 1_000_000),
-                Event::ask(42793, 0, Peek, [0], [0], 1_000_000),
-                Event::ask(43269, 0, Peek, [0], [0], 1_000_000),
-                Event::ask(43323, 0, Acquire, [0], [0], 1_000_000),
-                Event::ask(43452, 0, UntilReady(10), [0], [1], 1_000_000),
-                Event::ask(45193, 0, Peek, [0], [0], 1_000_000),
-                Event::ask(45395, 0, Allow, [0], [4, 1], 1_000_000),
-                Event::ask(152_974, 0, Allow, [0], [1], 1_000_000),
-                Event::ask(152_979, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
-                Event::ask(153_026, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
-                Event::ask(153_029, 0, AllowAsTold(3), [0], [1], 1_000_000),
-                Event::ask(153_030, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
-                Event::ask(153_061, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
-                Event::ask(153_063, 0, AllowAsTold(3), [0], [1], 1_000_000),
-                Event::ask(153_082, 0, Acquire, [0], [0], 1_000_000),
-                Event::ask(153_086, 0, Release { of: 22726, waits: true }, [0], [0], 1_000_000),
-                Event::ask(153_090, 0, Refund { of: 6992, once: false, time: Unknown }, [0], [4], 1_000_000),
-                Event::ask(153_102, 0, Release { of: 34061, waits: true }, [0], [2], 1_000_000),
-                Event::ask(153_328, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
-                Event::ask(153_329, 0, Allow, [0], [1], 34_000_000),
-                Event::ask(153_355, 0, AcquireWhenReady(3000), [0], [1, 2], 1_000_000),
-            ],
+    holds(&Scenario {
+        seed: 3713,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 3,
+            starts: 1_785_715_196,
+            policy: Local,
+            deny_cache_ms: 0,
+            lease_percent: 50,
+            timeout_ms: 50,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![
+            PlanSpec { versions: vec![vec![Concurrency { permits: 200, hold_ms: 1000 }]] },
+            PlanSpec {
+                versions: vec![vec![
+                    Quota { capacity: 34_000_000, window: Hour, debt: 0 },
+                    Rate {
+                        capacity: 281_000_000,
+                        refill: 3_000_000,
+                        period_ms: 1000,
+                        debt: 0,
+                        lease_ms: 500,
+                        money: false,
+                    },
+                ]],
+            },
+            PlanSpec { versions: vec![vec![Concurrency { permits: 200, hold_ms: 5000 }]] },
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 265_000_000,
+                    refill: 1_000_000,
+                    period_ms: 1000,
+                    debt: 0,
+                    lease_ms: 0,
+                    money: false,
+                }]],
+            },
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 1_752_000_000,
+                    refill: 10_000_000,
+                    period_ms: 1000,
+                    debt: 0,
+                    lease_ms: 0,
+                    money: false,
+                }]],
+            },
+        ],
+        events: vec![
+            Event::ask(6398, 0, UntilReady(500), [0], [1], 1_000_000),
+            Event::ask(6748, 0, Peek, [0], [0], 1_000_000),
+            Event::ask(12206, 0, AllowAsTold(1), [0], [1], 1_000_000),
+            Event::ask(22333, 0, UntilReady(100), [0], [1], 1_000_000),
+            Event::ask(22338, 0, Peek, [0], [0], 1_000_000),
+            Event::ask(24405, 0, Allow, [0], [1], 1_000_000),
+            Event::ask(25276, 0, Allow, [0], [4], 1_000_000),
+            Event::ask(42682, 0, Peek, [0], [0], 1_000_000),
+            Event::ask(42793, 0, Peek, [0], [0], 1_000_000),
+            Event::ask(43269, 0, Peek, [0], [0], 1_000_000),
+            Event::ask(43323, 0, Acquire, [0], [0], 1_000_000),
+            Event::ask(43452, 0, UntilReady(10), [0], [1], 1_000_000),
+            Event::ask(45193, 0, Peek, [0], [0], 1_000_000),
+            Event::ask(45395, 0, Allow, [0], [4, 1], 1_000_000),
+            Event::ask(152_974, 0, Allow, [0], [1], 1_000_000),
+            Event::ask(152_979, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
+            Event::ask(153_026, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
+            Event::ask(153_029, 0, AllowAsTold(3), [0], [1], 1_000_000),
+            Event::ask(153_030, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
+            Event::ask(153_061, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
+            Event::ask(153_063, 0, AllowAsTold(3), [0], [1], 1_000_000),
+            Event::ask(153_082, 0, Acquire, [0], [0], 1_000_000),
+            Event::ask(153_086, 0, Release { of: 22726, waits: true }, [0], [0], 1_000_000),
+            Event::ask(153_090, 0, Refund { of: 6992, once: false, time: Unknown }, [0], [4], 1_000_000),
+            Event::ask(153_102, 0, Release { of: 34061, waits: true }, [0], [2], 1_000_000),
+            Event::ask(153_328, 0, Release { of: 25459, waits: false }, [0], [3], 1_000_000),
+            Event::ask(153_329, 0, Allow, [0], [1], 34_000_000),
+            Event::ask(153_355, 0, AcquireWhenReady(3000), [0], [1, 2], 1_000_000),
+        ],
+    });
 }
 
 /// A denial for a large cost sets tokens aside. They come back to a lease that rounds their room down.
 #[test]
 fn a_lease_returns_less_than_there_is_room_for() {
-    breaks(
-        "lent tokens return",
-        &Scenario {
-            seed: 4439,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 1,
-                starts: 1_791_244_775,
-                policy: Local,
-                deny_cache_ms: 0,
-                lease_percent: 10,
-                timeout_ms: 50,
-                connections: 1,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 115_000_000,
-                        refill: 1_000_000_000,
-                        period_ms: 3_600_000,
-                        debt: 0,
-                        lease_ms: 100,
-                        money: false,
-                    }]],
-                },
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 134_000_000,
-                        refill: 1_428_571,
-                        period_ms: 3_600_000,
-                        debt: 0,
-                        lease_ms: 0,
-                        money: false,
-                    }]],
-                },
-                PlanSpec { versions: vec![vec![Concurrency { permits: 200, hold_ms: 2000 }]] },
-            ],
-            events: vec![
-                Event::ask(12900, 0, AllowAsTold(1), [1], [0], 1_000_000),
-                Event::ask(12900, 0, Allow, [1], [1], 1_000_000),
-                Event::ask(116_670, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(116_728, 0, AcquireWhenReady(3000), [0], [2], 1_000_000),
-                Event::ask(116_776, 0, AcquireWhenReady(300), [0], [2], 1_000_000),
-                Event::ask(116_803, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(116_825, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(116_885, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(116_932, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(116_976, 0, Acquire, [1], [2], 1_000_000),
-                Event::ask(116_987, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(116_994, 0, Allow, [1], [1], 1_000_000),
-                Event::ask(117_037, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(117_048, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(117_349, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(117_476, 0, Allow, [1], [0], 115_000_000).in_shadow(),
-                Event::ask(117_752, 0, Release { of: 28921, waits: true }, [0], [2], 1_000_000),
-                Event::ask(117_826, 0, Allow, [1], [0], 115_000_000).in_shadow(),
-                Event::ask(117_847, 0, Allow, [1], [0], 1_000_000).in_shadow(),
-                Event::ask(118_025, 0, Allow, [1], [0], 115_000_000).in_shadow(),
-            ],
+    holds(&Scenario {
+        seed: 4439,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 1,
+            starts: 1_791_244_775,
+            policy: Local,
+            deny_cache_ms: 0,
+            lease_percent: 10,
+            timeout_ms: 50,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 115_000_000,
+                    refill: 1_000_000_000,
+                    period_ms: 3_600_000,
+                    debt: 0,
+                    lease_ms: 100,
+                    money: false,
+                }]],
+            },
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 134_000_000,
+                    refill: 1_428_571,
+                    period_ms: 3_600_000,
+                    debt: 0,
+                    lease_ms: 0,
+                    money: false,
+                }]],
+            },
+            PlanSpec { versions: vec![vec![Concurrency { permits: 200, hold_ms: 2000 }]] },
+        ],
+        events: vec![
+            Event::ask(12900, 0, AllowAsTold(1), [1], [0], 1_000_000),
+            Event::ask(12900, 0, Allow, [1], [1], 1_000_000),
+            Event::ask(116_670, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(116_728, 0, AcquireWhenReady(3000), [0], [2], 1_000_000),
+            Event::ask(116_776, 0, AcquireWhenReady(300), [0], [2], 1_000_000),
+            Event::ask(116_803, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(116_825, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(116_885, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(116_932, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(116_976, 0, Acquire, [1], [2], 1_000_000),
+            Event::ask(116_987, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(116_994, 0, Allow, [1], [1], 1_000_000),
+            Event::ask(117_037, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(117_048, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(117_349, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(117_476, 0, Allow, [1], [0], 115_000_000).in_shadow(),
+            Event::ask(117_752, 0, Release { of: 28921, waits: true }, [0], [2], 1_000_000),
+            Event::ask(117_826, 0, Allow, [1], [0], 115_000_000).in_shadow(),
+            Event::ask(117_847, 0, Allow, [1], [0], 1_000_000).in_shadow(),
+            Event::ask(118_025, 0, Allow, [1], [0], 115_000_000).in_shadow(),
+        ],
+    });
 }
 
 /// The set of a full limit is cut to the hold time in force, and the permits of the longer one are renewed too late.
