@@ -221,7 +221,7 @@ fn permits_may_outlive_every_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_of_any_place_wakes_those_that_wait_for_it() {
+async fn a_free_place_is_found_within_a_pause_by_those_that_wait_for_it_among_others() {
     let (remote, _, clock) = remote();
     let limiter = limiter_of(&remote, clock).build();
     let full = limiter.acquire("ann", "one").await.unwrap();
@@ -233,7 +233,7 @@ async fn a_release_of_any_place_wakes_those_that_wait_for_it() {
     drop(full);
     let started = tokio::time::Instant::now();
     let _permit = waits.await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(20), "{:?}", started.elapsed());
+    assert!(started.elapsed() <= Duration::from_millis(10), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -243,10 +243,10 @@ async fn a_permit_that_is_handed_out_is_held() {
     let limiter = limiter_of(&remote, clock).deadline(Duration::from_secs(10)).build();
     remote.set_fault(CallFault::Delay(Duration::from_secs(4)));
     let permit = limiter.acquire("ann", "one").await.unwrap();
-    assert_eq!(permit.decision().reason(), Reason::Ok);
+    assert_eq!(permit.decision().reason(), Reason::FailOpen, "the answer came when its hold time was over");
     remote.set_fault(CallFault::None);
     tokio::time::sleep(HOLD).await;
-    assert_eq!(held(&model, "one"), 1, "it is taken again when it can be");
+    assert_eq!((permit.is_held(), held(&model, "one")), (true, 1), "it is taken again");
 }
 
 /// When a question arrives.

@@ -11,9 +11,9 @@ use spile_policy::Chain;
 
 use super::inner::LimiterInner;
 use super::{PlanList, RateLimiter, Wait, is_refused};
-use crate::ask::{Ask, AskOptions};
+use crate::ask::Ask;
 use crate::error::{AcquireError, LimiterError};
-use crate::permit::{HeldPlaces, Permit, PermitStats, PlacesIn, ReleaseWork, SOON};
+use crate::permit::{HeldPlaces, Permit, PermitStats, ReleaseWork, SOON};
 
 /// How long permits are released when the process ends.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
@@ -52,8 +52,9 @@ impl<S: Store + 'static> RateLimiter<S> {
         permit.ok_or_else(|| AcquireError::denied(decision))
     }
 
-    /// Acquires as [`acquire`](Self::acquire) does, and waits for a place if there is none. Those that wait for one key in this
-    /// process are served in the order in which they came, and only the first of them asks the store.
+    /// Acquires as [`acquire`](Self::acquire) does, and waits for a place if there is none. Of all callers in this process that wait
+    /// for one key, the first asks the store, every 5 to 20 ms. Processes are not queued: a place goes to the one that asks first, and
+    /// one that has just got a place waits before it asks for the next.
     ///
     /// It cannot be known when a permit is released, so the denial is returned only when the time is over, or at once while the store
     /// fails, unless the failure policy is `Local` or `wait` [fails open](Wait::fail_open).
@@ -65,48 +66,46 @@ impl<S: Store + 'static> RateLimiter<S> {
     ) -> Result<Permit, AcquireError> {
         let charges = self.permit_charges(key, plans)?;
         let policy = wait.policy(self.inner.fallback.policy);
-        let ask = || Ask::from(charges.clone()).on_failure(policy);
         let (runtime, permits) = (&self.inner.runtime, &self.inner.permits);
         let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
-        let waiting = permits.turns.wait(&charges, async |mut turn| {
-            let mut has_waited = false;
-            loop {
-                let Acquired { decision, permit } = self.acquire_charges(ask()).await;
-                let left = give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
-                match permit {
-                    Some(permit) => return Ok(permit),
-                    None if decision.may_have_run() || is_refused(&decision) || left.is_zero() => {
-                        return Err(decision);
-                    }
-                    None => {}
+        let left = || give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
+        let turn = permits.turns.queue_for(&charges);
+        // If callers in front take all the time, it asks once: they may wait for other limits than it needs.
+        let mut first = runtime.timeout(left(), turn.first(runtime)).await;
+        let mut has_waited = false;
+        loop {
+            let ask = Ask::from(charges.clone()).on_failure(policy);
+            let Acquired { decision, permit } = self.acquire_charges(ask).await;
+            if let Some(permit) = permit {
+                if let Ok(waiting) = &mut first {
+                    waiting.got_place(runtime);
                 }
-                let for_place = decision.binding().limit().is_concurrency();
-                if for_place && !std::mem::replace(&mut has_waited, true) {
-                    let limits = charges.iter().filter(|charge| charge.needs_permit());
-                    let limits = limits.map(|charge| charge.limit().name());
-                    permits.stats.count_limits(limits, |counts| counts.waited += 1);
-                }
-                if for_place {
-                    turn.pause(left, runtime).await;
-                } else if decision.retry_after() > left {
-                    return Err(decision);
-                } else {
-                    let pause = decision.retry_after().saturating_add(wait.drawn_jitter(runtime));
-                    runtime.sleep(pause.min(left)).await;
-                }
+                return Ok(permit);
             }
-        });
-        let answer = match wait.at_most {
-            // Those in front may take all the time.
-            Some(limit) => runtime.timeout(limit.saturating_add(self.inner.deadline), waiting).await.ok(),
-            None => Some(waiting.await),
-        };
-        if let Some(answer) = answer {
-            return answer.map_err(AcquireError::denied);
+            let (is_final, left) = (decision.may_have_run() || is_refused(&decision), left());
+            let for_place = decision.binding().limit().is_concurrency();
+            let is_too_late = left.is_zero() || !for_place && decision.retry_after() > left;
+            let Some(waiting) = first.as_deref_mut().ok().filter(|_| !is_final && !is_too_late) else {
+                return Err(AcquireError::denied(decision));
+            };
+            if !for_place {
+                let pause = decision.retry_after().saturating_add(wait.drawn_jitter(runtime));
+                runtime.sleep(pause.min(left)).await;
+                continue;
+            }
+            if !std::mem::replace(&mut has_waited, true) {
+                let limits = charges.iter().filter(|charge| charge.needs_permit());
+                let limits = limits.map(|charge| charge.limit().name());
+                permits.stats.count_limits(limits, |counts| counts.waited += 1);
+            }
+            let pause = turn.pause(waiting, runtime).min(left);
+            if self.inner.store.is_shared() {
+                runtime.sleep(pause).await;
+            } else {
+                // No other process waits for the place.
+                let _released = runtime.timeout(pause, permits.has_released.notified()).await;
+            }
         }
-        // Those in front may wait for other limits than this one needs.
-        let Acquired { decision, permit } = self.acquire_charges(ask()).await;
-        permit.ok_or_else(|| AcquireError::denied(decision))
     }
 
     /// Acquires charges that the caller made: all of them and a permit, or nothing. A chain without a concurrency is spent as by
@@ -153,11 +152,7 @@ impl<S: Store + 'static> RateLimiter<S> {
                 Arc::clone(&self.inner).release_later(places);
             }
         }
-        let released = async {
-            while self.inner.permits.releasing() > 0 {
-                self.inner.runtime.sleep(Duration::from_millis(1)).await;
-            }
-        };
+        let released = self.inner.permits.wait_for_releases(None);
         let _done = self.inner.runtime.timeout(RELEASE_TIME, released).await;
     }
 
@@ -237,7 +232,7 @@ impl<S: Store> RateLimiter<S> {
                 inner.store.permit(&charges, id, PermitStep::Release(SpendTime::Unknown)),
             )
             .await;
-        inner.permits.turns.released(&charges);
+        inner.permits.has_released.notify_waiters();
         let is_released = match answer {
             Err(_) if released_locally => true,
             answer => answer?.allowed || released_locally,
@@ -285,23 +280,23 @@ impl<S: Store + 'static> LimiterInner<S> {
         let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
         let question = rest.as_ref().map(|rest| self.question(rest));
         let deadline = options.deadline(self.deadline);
-        let asked = || self.store.permit(charges, places.id(), PermitStep::Acquire);
-        let mut answer = self.in_time(deadline, asked()).await;
+        let ends_at = self.runtime.now() + deadline;
+        let ask = async || {
+            let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
+            self.runtime.timeout_at(ends_at, asked).await.unwrap_or(Err(StoreError::TimedOut(deadline)))
+        };
+        let mut answer = ask().await;
         // A caller that asks one request after the other must not overtake the release of its last one.
         if answer.as_ref().is_ok_and(|outcome| lacks_place(charges, outcome))
-            && self.permits.is_releasing(charges)
-            && self.runtime.timeout(deadline, self.permits.wait_for_releases(charges)).await.is_ok()
+            && self.permits.is_releasing(Some(charges))
+            && self.runtime.timeout_at(ends_at, self.permits.wait_for_releases(Some(charges))).await.is_ok()
         {
-            answer = self.in_time(deadline, asked()).await;
+            answer = ask().await;
         }
         let heard_at = self.fallback.clock.now();
         // A process that was suspended may hear of a permit that has ended meanwhile.
         if answer.as_ref().is_ok_and(|outcome| outcome.allowed) && !places.is_held(heard_at) {
-            let retaken = self.retake(charges, &places, options).await;
-            if let Some(denial) = retaken {
-                guard.is_armed = false;
-                return (denial, None);
-            }
+            answer = Err(StoreError::TimedOut(deadline));
         }
         if let Some(question) = question {
             let rates = answer.as_ref().map(|outcome| part_of(charges, outcome));
@@ -317,7 +312,7 @@ impl<S: Store + 'static> LimiterInner<S> {
                 let policy = options.policy(&self.fallback);
                 let (decision, counted_in) = self.fallback.acquire(charges, places.id(), policy, &why);
                 is_taken = decision.allowed();
-                places.set_counted_in(counted_in);
+                places.renewed(heard_at, counted_in);
                 places.renew_after(heard_at, SOON.min(places.hold() / 9));
                 if why.may_have_run() {
                     places.set_unanswered();
@@ -345,35 +340,6 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.permits.lent.note(places.id(), charges, now);
         }
         (decision, Some(places))
-    }
-
-    /// Takes places again whose hold time was over when the answer came. The denial if there is none any more.
-    async fn retake(
-        &self,
-        charges: &Charges<'_>,
-        places: &HeldPlaces,
-        options: &AskOptions<'_>,
-    ) -> Option<Decision> {
-        let (own, sent) = (charges.only(true)?, self.fallback.clock.now());
-        places.set_asked_again();
-        let retaken = self.store.permit(&own, places.id(), PermitStep::Retake);
-        match self.in_time(options.deadline(self.deadline), retaken).await {
-            Ok(outcome) if !outcome.allowed => {
-                let heard_at = Some(self.fallback.clock.now());
-                Some(self.conclude(&own, options, Ok(outcome), DecisionSource::Store, heard_at))
-            }
-            Ok(_) => {
-                places.renewed(sent, PlacesIn::Store);
-                None
-            }
-            // It is tried again when it is next renewed.
-            Err(why) => {
-                if why.may_have_run() {
-                    places.set_unanswered();
-                }
-                None
-            }
-        }
     }
 }
 

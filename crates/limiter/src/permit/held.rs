@@ -147,10 +147,6 @@ impl HeldPlaces {
         }
     }
 
-    pub(crate) fn set_counted_in(&self, counted_in: PlacesIn) {
-        self.counted_in.store(counted_in as u8, Ordering::Release);
-    }
-
     pub(crate) fn set_may_be_in_store(&self) {
         self.in_store.store(true, Ordering::Release);
     }
@@ -172,10 +168,10 @@ impl HeldPlaces {
         self.asked_again.store(true, Ordering::Release);
     }
 
-    /// True if a question for it may still reach the store after a release, which has told whether it was held. If it was held and
-    /// asked for once, that question has arrived.
+    /// True if a question for it may still reach the store after a release, which reported whether it was held. If it was held and asked
+    /// for once, that question has arrived; but one for several places may have arrived at one of several nodes.
     pub(crate) fn may_arrive_late(&self, was_held: bool) -> bool {
-        let has_arrived = was_held && !self.asked_again.load(Ordering::Acquire);
+        let has_arrived = was_held && self.places.len() == 1 && !self.asked_again.load(Ordering::Acquire);
         self.unanswered.load(Ordering::Acquire) && !has_arrived
     }
 

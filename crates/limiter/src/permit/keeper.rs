@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -45,11 +44,10 @@ pub(crate) struct PermitKeeper {
     held: Mutex<BTreeMap<(PermitId, usize), Arc<HeldPlaces>>>,
     /// The tasks that can renew permits, one for each runtime that takes them, so that renewals do not depend on one runtime.
     renewers: Mutex<Renewers>,
-    releasing: AtomicUsize,
-    /// The places that are being released, and how many permits of each.
+    /// The places that are being released, and the number of permits of each.
     being_released: Mutex<HashMap<(String, LimitName), usize, foldhash::fast::RandomState>>,
-    /// Wakes those that wait for a release of this process.
-    has_released: Notify,
+    /// Notified after each release of this process.
+    pub(crate) has_released: Notify,
     /// Those that callers keep.
     pub(crate) lent: LentPermits,
     pub(crate) stats: StatsTable,
@@ -228,29 +226,27 @@ impl PermitKeeper {
         most
     }
 
-    /// True if permits of these places are being released by this process.
-    pub(crate) fn is_releasing(&self, charges: &Charges<'_>) -> bool {
+    /// True if this process is releasing permits of these places, or any if it is `None`.
+    pub(crate) fn is_releasing(&self, of: Option<&Charges<'_>>) -> bool {
         let being_released = self.being_released.lock();
         let place = |charge: &Charge<'_>| (charge.key().as_str().to_owned(), charge.limit().name().clone());
-        let permits = charges.iter().filter(|charge| charge.needs_permit());
-        !being_released.is_empty() && permits.map(place).any(|place| being_released.contains_key(&place))
+        let concerns = |charges: &Charges<'_>| {
+            let mut permits = charges.iter().filter(|charge| charge.needs_permit());
+            permits.any(|charge| being_released.contains_key(&place(charge)))
+        };
+        !being_released.is_empty() && of.is_none_or(concerns)
     }
 
-    /// Waits for the releases of these places that are under way in this process.
-    pub(crate) async fn wait_for_releases(&self, charges: &Charges<'_>) {
+    /// Waits until this process has released these places, or all if it is `None`.
+    pub(crate) async fn wait_for_releases(&self, of: Option<&Charges<'_>>) {
         loop {
             // Made before the look, so that no release in between is missed.
             let released = self.has_released.notified();
-            if !self.is_releasing(charges) {
+            if !self.is_releasing(of) {
                 return;
             }
             released.await;
         }
-    }
-
-    /// How many releases the store has not heard of yet.
-    pub(crate) fn releasing(&self) -> usize {
-        self.releasing.load(Ordering::Acquire)
     }
 
     /// The permits to renew now. Until it is known how that went, each is due again only after a while, so that a task that takes
@@ -287,7 +283,6 @@ struct Releasing<S> {
 
 impl<S> Releasing<S> {
     fn new(limiter: Arc<LimiterInner<S>>, places: Arc<HeldPlaces>) -> Self {
-        limiter.permits.releasing.fetch_add(1, Ordering::AcqRel);
         let mut being_released = limiter.permits.being_released.lock();
         for (key, limit) in places.places() {
             *being_released.entry((key.to_owned(), limit.clone())).or_default() += 1;
@@ -311,7 +306,6 @@ impl<S> Drop for Releasing<S> {
             }
         }
         drop(being_released);
-        permits.releasing.fetch_sub(1, Ordering::AcqRel);
         permits.has_released.notify_waiters();
     }
 }
@@ -465,7 +459,7 @@ impl<S: Store + 'static> LimiterInner<S> {
             let released = self.store.permit(&charges, places.id(), PermitStep::Release(SpendTime::Unknown));
             was_held = self.in_time(self.deadline, released).await?.allowed;
         }
-        self.permits.turns.released(&charges);
+        self.permits.has_released.notify_waiters();
         Ok(was_held)
     }
 

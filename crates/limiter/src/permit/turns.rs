@@ -1,118 +1,100 @@
-//! Turns: of all that wait for the same limits of one key in this process, one asks the store. The others wait behind it, in order.
+//! Turns: of all callers of this process that wait for the same places, one asks the store. The others wait behind it, in order.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use spile_core::{Charge, Charges};
+use spile_core::{Amount, Charge, Charges};
 use spile_runtime::Runtime;
-use tokio::sync::Notify;
+use tokio::sync::MutexGuard;
 
-/// The first pause before the store is asked again, and the longest. A release in this process ends it.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// The pause before the store is asked again, at first. A process that has just got a place leaves the others time to ask for the next:
+/// this long in all for the places of a limit, so that those that become free together are not all taken by one process.
+const LONGEST: Duration = Duration::from_millis(20);
+/// The pause of a process that has waited for long.
+const SHORTEST: Duration = Duration::from_millis(5);
+/// The most chains that a process asks for this often. With more of them it asks for each less often.
+const CHAINS: f64 = 5.0;
 
 /// A key and a limit.
 type Place = (Box<str>, Box<str>);
+/// A fair lock: callers get it in the order in which they asked for it.
+type Queue = tokio::sync::Mutex<Waiting>;
+
+/// When this process last got a place, or began to wait. `None` if all callers have got a place at once.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(Option<Instant>);
 
 /// The queues of all chains that are waited for.
 #[derive(Debug, Default)]
-pub(crate) struct Turns(Mutex<Queues>);
+pub(crate) struct Turns(Mutex<HashMap<Vec<Place>, Weak<Queue>>>);
 
-#[derive(Debug, Default)]
-struct Queues {
-    by_chain: HashMap<Vec<Place>, Weak<Queue>>,
-    /// The queues that wait for a place, among other things.
-    by_place: HashMap<Place, Vec<Weak<Queue>>>,
-    /// At so many chains, those without a waiter are removed.
-    clean_at: usize,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    /// Fair: it is locked in the order in which it was asked for.
-    first: tokio::sync::Mutex<()>,
-    released: Notify,
-}
-
-/// The right to ask the store for a place. The next waiter has it when it is dropped.
+/// A place in the queue of a chain.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Turn<'t> {
+    turns: &'t Turns,
+    chain: Vec<Place>,
     queue: Arc<Queue>,
-    pauses: u32,
+    /// The places of the smallest limit.
+    places: f64,
 }
 
 impl Turns {
-    /// Waits until all that came before have got a place or have given up, and calls `ask` then.
-    pub(crate) async fn wait<T>(&self, charges: &Charges<'_>, ask: impl AsyncFnOnce(Turn) -> T) -> T {
-        let queue = self.0.lock().queue(charges);
-        let first = queue.first.lock().await;
-        let answer = ask(Turn { queue: Arc::clone(&queue), pauses: 0 }).await;
-        drop(first);
-        answer
-    }
-
-    /// Wakes the first of each queue for a place that is free now.
-    pub(crate) fn released(&self, charges: &Charges<'_>) {
-        let mut queues = self.0.lock();
-        if queues.by_place.is_empty() {
-            return;
-        }
-        for place in charges.iter().map(place) {
-            if let Some(waiting) = queues.by_place.get_mut(&place) {
-                waiting.retain(|queue| queue.strong_count() > 0);
-                waiting.iter().filter_map(Weak::upgrade).for_each(|queue| queue.released.notify_one());
-                if waiting.is_empty() {
-                    queues.by_place.remove(&place);
-                }
-            }
-        }
-    }
-}
-
-impl Queues {
-    /// Fewer chains are not worth cleaning.
-    const FEW: usize = 64;
-
-    /// The queue of these charges.
-    fn queue(&mut self, charges: &Charges<'_>) -> Arc<Queue> {
+    /// Queues for the places of these charges.
+    pub(crate) fn queue_for(&self, charges: &Charges<'_>) -> Turn<'_> {
+        let place =
+            |charge: &Charge<'_>| (charge.key().as_str().into(), charge.limit().name().as_str().into());
         let chain: Vec<Place> = charges.iter().map(place).collect();
-        if let Some(queue) = self.by_chain.get(&chain).and_then(Weak::upgrade) {
-            return queue;
-        }
-        self.clean();
-        let queue = Arc::new(Queue::default());
-        for charge in charges.iter().filter(|charge| charge.needs_permit()) {
-            self.by_place.entry(place(charge)).or_default().push(Arc::downgrade(&queue));
-        }
-        self.by_chain.insert(chain, Arc::downgrade(&queue));
-        queue
-    }
-
-    fn clean(&mut self) {
-        if self.by_chain.len() >= self.clean_at.max(Self::FEW) {
-            self.by_chain.retain(|_, queue| queue.strong_count() > 0);
-            self.by_place.retain(|_, waiting| {
-                waiting.retain(|queue| queue.strong_count() > 0);
-                !waiting.is_empty()
-            });
-            self.clean_at = 2 * self.by_chain.len();
-        }
+        let mut queues = self.0.lock();
+        let queue = queues.get(&chain).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let queue = Arc::<Queue>::default();
+            queues.insert(chain.clone(), Arc::downgrade(&queue));
+            queue
+        });
+        let permits = charges.iter().filter(|charge| charge.needs_permit());
+        let places = permits.map(|charge| charge.limit().limit().capacity()).min().unwrap_or(Amount::TOKEN);
+        Turn { turns: self, chain, queue, places: places.as_f64() }
     }
 }
 
-fn place(charge: &Charge<'_>) -> Place {
-    (charge.key().as_str().into(), charge.limit().name().as_str().into())
+impl Turn<'_> {
+    /// Waits until all callers in front have got a place or have given up, and other processes could ask for the next.
+    pub(crate) async fn first(&self, runtime: &Runtime) -> MutexGuard<'_, Waiting> {
+        let waiting = self.queue.lock().await;
+        if let Waiting(Some(since)) = *waiting {
+            let pause = if self.places > 1.0 { LONGEST.div_f64(self.places - 1.0) } else { Duration::ZERO };
+            runtime.sleep_until(since + self.spread(pause, runtime)).await;
+        }
+        waiting
+    }
+
+    /// How long to wait before the store is asked again: less, the longer this process has waited.
+    pub(crate) fn pause(&self, waiting: &mut Waiting, runtime: &Runtime) -> Duration {
+        let now = runtime.now();
+        let waited = now - *waiting.0.get_or_insert(now);
+        self.spread(LONGEST.saturating_sub(waited / 4).max(SHORTEST), runtime)
+    }
+
+    /// A pause, longer if much is waited for. Processes that began together do not ask together.
+    fn spread(&self, pause: Duration, runtime: &Runtime) -> Duration {
+        let chains = self.turns.0.lock().len() as f64;
+        pause.mul_f64((chains / CHAINS).max(1.0) * (0.75 + runtime.random_share() / 2.0))
+    }
 }
 
-impl Turn {
-    /// Waits until a place is released in this process, or for a while: one may be released elsewhere.
-    pub(crate) async fn pause(&mut self, at_most: Duration, runtime: &Runtime) {
-        let pause = (FIRST_PAUSE * 2_u32.pow(self.pauses.min(8))).min(LONGEST_PAUSE);
-        self.pauses += 1;
-        // Instances that began to wait together do not ask together.
-        let pause = pause.mul_f64(0.5 + runtime.random_share()).min(at_most);
-        let _released = runtime.timeout(pause, self.queue.released.notified()).await;
+impl Waiting {
+    /// Notes that a caller got a place.
+    pub(crate) fn got_place(&mut self, runtime: &Runtime) {
+        self.0 = self.0.map(|_| runtime.now());
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut queues = self.turns.0.lock();
+        if Arc::strong_count(&self.queue) == 1 {
+            queues.remove(&self.chain);
+        }
     }
 }

@@ -365,37 +365,34 @@ fn a_shorter_hold_time_ends_permits_taken_under_a_longer_one() {
 /// The first attempt waits for a release under way. The second one has another deadline (K12).
 #[test]
 fn an_acquire_that_meets_a_release_takes_longer_than_its_deadline() {
-    breaks(
-        "deadline of an acquire",
-        &Scenario {
-            seed: 988,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 1,
-                starts: 1_782_431_949,
-                policy: FailClosed,
-                deny_cache_ms: 20,
-                lease_percent: 10,
-                timeout_ms: 50,
-                connections: 1,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![PlanSpec {
-                versions: vec![
-                    vec![Concurrency { permits: 200, hold_ms: 5000 }],
-                    vec![Concurrency { permits: 1, hold_ms: 5000 }],
-                ],
-            }],
-            events: vec![
-                Event::ask(8_563_756, 0, Acquire, [0], [0], 1_000_000),
-                Event { at: 8_563_756, action: Change { plan: 0, version: 1, instance: None } },
-                Event { at: 8_571_656, action: Fault(Slow(90000, 700)) },
-                Event::ask(8_573_222, 0, Acquire, [0], [0], 1_000_000),
-                Event::ask(8_573_875, 0, Release { of: 17199, waits: false }, [1], [0], 1_000_000),
-            ],
+    holds(&Scenario {
+        seed: 988,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 1,
+            starts: 1_782_431_949,
+            policy: FailClosed,
+            deny_cache_ms: 20,
+            lease_percent: 10,
+            timeout_ms: 50,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![PlanSpec {
+            versions: vec![
+                vec![Concurrency { permits: 200, hold_ms: 5000 }],
+                vec![Concurrency { permits: 1, hold_ms: 5000 }],
+            ],
+        }],
+        events: vec![
+            Event::ask(8_563_756, 0, Acquire, [0], [0], 1_000_000),
+            Event { at: 8_563_756, action: Change { plan: 0, version: 1, instance: None } },
+            Event { at: 8_571_656, action: Fault(Slow(90000, 700)) },
+            Event::ask(8_573_222, 0, Acquire, [0], [0], 1_000_000),
+            Event::ask(8_573_875, 0, Release { of: 17199, waits: false }, [1], [0], 1_000_000),
+        ],
+    });
 }
 
 /// A hash of a newer version that expires on a read-only server is there again after a step back, and is refused.
@@ -754,43 +751,40 @@ fn a_replica_that_takes_over_has_keys_that_were_hidden() {
 /// An acquire is late on one node. The release finds no permit there and one on the other node, so that it counts as done.
 #[test]
 fn a_release_on_one_of_several_nodes_arrives_before_its_acquire() {
-    breaks(
-        "permit freed, split",
-        &Scenario {
-            seed: 96904,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 2,
-                starts: 1_782_431_960,
-                policy: FailClosed,
-                deny_cache_ms: 0,
-                lease_percent: 10,
-                timeout_ms: 100,
-                connections: 2,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![
-                PlanSpec { versions: vec![vec![Concurrency { permits: 4, hold_ms: 5000 }]] },
-                PlanSpec {
-                    versions: vec![vec![Rate {
-                        capacity: 13_000_000,
-                        refill: 1_000_000_000,
-                        period_ms: 1000,
-                        debt: 0,
-                        lease_ms: 0,
-                        money: false,
-                    }]],
-                },
-            ],
-            events: vec![
-                Event { at: 1_124_900, action: Fault(Partition(0, 1, 120)) },
-                Event::ask(1_134_000, 0, Acquire, [2, 0], [0], 1_000_000),
-                Event::ask(2_243_000, 0, Reset, [1], [1], 1_000_000),
-                Event::ask(5_244_500, 0, Allow, [2], [1], 1_000_000),
-            ],
+    holds(&Scenario {
+        seed: 96904,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 2,
+            starts: 1_782_431_960,
+            policy: FailClosed,
+            deny_cache_ms: 0,
+            lease_percent: 10,
+            timeout_ms: 100,
+            connections: 2,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![
+            PlanSpec { versions: vec![vec![Concurrency { permits: 4, hold_ms: 5000 }]] },
+            PlanSpec {
+                versions: vec![vec![Rate {
+                    capacity: 13_000_000,
+                    refill: 1_000_000_000,
+                    period_ms: 1000,
+                    debt: 0,
+                    lease_ms: 0,
+                    money: false,
+                }]],
+            },
+        ],
+        events: vec![
+            Event { at: 1_124_900, action: Fault(Partition(0, 1, 120)) },
+            Event::ask(1_134_000, 0, Acquire, [2, 0], [0], 1_000_000),
+            Event::ask(2_243_000, 0, Reset, [1], [1], 1_000_000),
+            Event::ask(5_244_500, 0, Allow, [2], [1], 1_000_000),
+        ],
+    });
 }
 
 /// A replica takes over that lacks a settlement. Settling again returns what was reserved once more.
