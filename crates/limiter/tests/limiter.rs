@@ -376,7 +376,7 @@ async fn a_chain_is_charged_under_the_plans_that_the_registry_has() {
 #[test]
 fn a_limiter_is_printed_with_its_failure_policy_and_its_deadline() {
     let (limiter, _) = limiter();
-    assert_eq!(format!("{limiter:?}"), "RateLimiter { on_failure: Allow, deadline: 50ms, .. }");
+    assert_eq!(format!("{limiter:?}"), "RateLimiter { on_failure: Allow, deadline: 60ms, .. }");
 }
 
 /// A limiter whose buckets refill as tokio's paused time passes.

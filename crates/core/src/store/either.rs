@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
@@ -65,6 +66,13 @@ impl<E: Store, S: Store> Store for EitherStore<E, S> {
         match self {
             Self::Embedded(store) => store.is_shared(),
             Self::Shared(store) => store.is_shared(),
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Embedded(store) => store.timeout(),
+            Self::Shared(store) => store.timeout(),
         }
     }
 

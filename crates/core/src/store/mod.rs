@@ -10,6 +10,7 @@ mod reply;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 
@@ -40,6 +41,12 @@ pub trait Store: Send + Sync {
 
     /// True if other instances see the same buckets.
     fn is_shared(&self) -> bool;
+
+    /// The time after which a call fails by itself. A limiter waits a little longer, so that it gets to know why. `None` if no call
+    /// does.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
 
     /// Spends one charge without a list of charges, which would cost as much as the decision. For stores in memory. The caller
     /// guarantees that the limit is not a concurrency and that a full bucket covers the cost. `None` means that nothing was spent
@@ -117,6 +124,10 @@ impl<S: Store> Store for Arc<S> {
 
     fn is_shared(&self) -> bool {
         (**self).is_shared()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        (**self).timeout()
     }
 
     #[inline]

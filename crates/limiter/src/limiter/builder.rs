@@ -17,6 +17,11 @@ use crate::lease::Leases;
 use crate::observer::Observer;
 use crate::permit::PermitKeeper;
 
+/// The timeout of a store that reports none.
+const USUAL_TIMEOUT: Duration = Duration::from_millis(50);
+/// How much longer than the store's timeout a limiter waits, so that the store can report why it failed.
+const GRACE: Duration = Duration::from_millis(10);
+
 /// Builds a [`RateLimiter`]. Everything but the store has a default.
 #[must_use = "call build()"]
 pub struct RateLimiterBuilder<S> {
@@ -26,7 +31,7 @@ pub struct RateLimiterBuilder<S> {
     fail_closed_retry_after: Duration,
     replicas: u32,
     max_local_keys: usize,
-    deadline: Duration,
+    deadline: Option<Duration>,
     deny_cache: Duration,
     lease_share: f64,
     clock: Arc<dyn Clock>,
@@ -43,7 +48,7 @@ impl RateLimiterBuilder<()> {
             fail_closed_retry_after: Duration::from_secs(1),
             replicas: 1,
             max_local_keys: 1_000_000,
-            deadline: Duration::from_millis(50),
+            deadline: None,
             deny_cache: Duration::from_millis(100),
             lease_share: 0.1,
             clock: Arc::new(SystemClock::new()),
@@ -107,11 +112,12 @@ impl<S> RateLimiterBuilder<S> {
         self
     }
 
-    /// Gives the store this long to answer. Fifty milliseconds by default.
+    /// Gives the store this long to answer. By default 10 ms more than its own [timeout](Store::timeout), or 60 ms if it has none:
+    /// a store that cuts a call off itself knows whether it has run.
     ///
     /// A store that answers without waiting, as the embedded one does, never starts a timer.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = Some(deadline);
         self
     }
 
@@ -171,16 +177,17 @@ impl<S: Store + 'static> RateLimiterBuilder<S> {
             local,
         };
         let is_remote = self.store.is_shared();
+        let deadline = self.deadline.unwrap_or_else(|| self.store.timeout().unwrap_or(USUAL_TIMEOUT) + GRACE);
         RateLimiter::from(LimiterInner {
             deny_cache: DenyCache::new(self.deny_cache, &self.runtime).filter(|_| is_remote),
-            leases: is_remote.then(|| Leases::new(self.lease_share, self.deadline, &self.runtime)),
+            leases: is_remote.then(|| Leases::new(self.lease_share, deadline, &self.runtime)),
             start_work,
             renewals: Mutex::default(),
             permits: PermitKeeper::default(),
             store: self.store,
             runtime: self.runtime,
             plans: self.plans,
-            deadline: self.deadline,
+            deadline,
             fallback,
             counts: self.observer.as_ref().and_then(|observer| observer.counts()),
             observer: self.observer,

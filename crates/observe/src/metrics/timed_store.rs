@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use metrics::{Histogram, histogram};
 use pin_project_lite::pin_project;
@@ -222,6 +223,10 @@ impl<S: Store> Store for TimedStore<S> {
 
     fn is_shared(&self) -> bool {
         self.store.is_shared()
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.store.timeout()
     }
 
     #[inline]

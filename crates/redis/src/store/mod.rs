@@ -139,6 +139,10 @@ impl Store for RedisStore {
     fn is_shared(&self) -> bool {
         true
     }
+
+    fn timeout(&self) -> Option<Duration> {
+        Some(self.inner.timeout)
+    }
 }
 
 impl Inspect for RedisStore {

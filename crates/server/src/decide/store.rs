@@ -105,6 +105,10 @@ impl Store for ServerStore {
     fn is_shared(&self) -> bool {
         self.0.is_shared()
     }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.0.timeout()
+    }
 }
 
 impl Inspect for ServerStore {
