@@ -1,11 +1,11 @@
-//! What is known of a bucket in the store, and from when.
+//! A bucket in the store as of an earlier answer.
 
 use spile_core::{Amount, Bucket, Limit, Micros};
 
-/// The clocks of this machine and of the store are taken to differ in speed by at most one in so many.
+/// The clocks of this machine and of the store are assumed to differ in speed by at most one part in this many.
 const DRIFT: u64 = 1_000;
 
-/// A bucket as the store told it.
+/// A bucket as an answer of the store reported it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketNote {
     pub(crate) bucket: Bucket,
@@ -53,7 +53,7 @@ impl BucketNote {
         self.bucket.available(limit, self.store_heard.plus_us(self.age_us(now)))
     }
 
-    /// What the bucket holds now if no other instance has spent from it.
+    /// The amount in the bucket now if no other instance has spent from it.
     pub(crate) fn at_least(&self, limit: &Limit, now: Micros) -> Amount {
         self.bucket.available(limit, self.store_time(now))
     }

@@ -3,7 +3,7 @@
 use spile_core::{Clock, Micros, SystemClock};
 use tokio::time::Instant;
 
-/// A clock that tells tokio's time, and so stands still while that is paused.
+/// A clock that reports tokio's time, which does not advance while that is paused.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     started: Instant,

@@ -1,4 +1,4 @@
-//! May this key spend so many tokens under these plans? [`RateLimiter`] answers that with any store.
+//! May this key spend these tokens under these plans? [`RateLimiter`] answers that with any store.
 //!
 //! It looks the plans up and asks the store within a deadline. If the store fails, the failure policy decides. This crate must
 //! not know where buckets are stored, nor how a request arrived.

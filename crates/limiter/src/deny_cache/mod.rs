@@ -95,7 +95,7 @@ impl DenyCache {
         for (charge, (slot, note)) in charges.iter().zip(&notes) {
             self.renew_in_time(slot, note, charge, now, &renew);
         }
-        // The answers may be of nodes whose clocks differ. The first one's clock tells the time of the decision.
+        // The answers may be of nodes whose clocks differ. The decision's time is that of the first one.
         let at = notes.first()?.1.store_time(now);
         let buckets = notes.iter().map(|(_, note)| note.bucket_by_clock_of(&notes[0].1)).collect();
         Some(Outcome { allowed: false, at, buckets })
@@ -180,7 +180,7 @@ impl DenyCache {
             .filter(|(_, note)| note.heard <= now && note.age_us(now) < self.interval_us)
     }
 
-    /// How long notes that are to be renewed are collected. A call of its own costs the store as much as ten notes in a call of many.
+    /// How long notes that are to be renewed are collected. A separate call costs the store as much as ten notes in a call of many.
     /// An eighth of the interval is left for the answer.
     pub(crate) const fn collects(&self) -> Duration {
         Duration::from_micros(self.interval_us / 4)

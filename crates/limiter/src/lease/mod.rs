@@ -1,6 +1,6 @@
 //! Leases: tokens that this instance has already taken from the store, and spends by itself.
 //!
-//! What is spent here is paid for, so that nothing can over-admit. A bucket has a lease only while it is asked for often.
+//! Leased tokens are paid for, so that nothing can over-admit. A bucket has a lease only while it is asked for often.
 
 mod demand;
 #[expect(clippy::module_inception, reason = "the noun of the room")]
@@ -21,7 +21,7 @@ use self::lease::{Lease, Lot, Terms};
 use crate::bucket_hash::{BucketHash, BucketHasher};
 use crate::bucket_note::BucketNote;
 
-/// How often a full shard looks for leases that are not used any more.
+/// How often a full shard looks for leases that are no longer used.
 const SWEEP_EVERY_US: u64 = 20_000;
 /// Locks, so that threads that ask for different keys rarely wait for each other: a power of two.
 const SHARDS: usize = 64;
@@ -33,7 +33,7 @@ const MOST_IN_SHARD: usize = 1_024;
 struct LeaseShard {
     /// The seed of a `BucketHash` is random, so that this hash needs none.
     leases: HashMap<BucketHash, Lease, foldhash::fast::FixedState>,
-    /// When idle ones were last looked for.
+    /// When idle leases were last removed.
     swept: Micros,
 }
 
@@ -58,7 +58,7 @@ struct LeaseCounts {
 }
 
 impl LeaseShard {
-    /// True if the bucket is here, or can be. A full shard is swept now and then, not for each new key of a flood.
+    /// True if the shard has the bucket or can take it. A full shard is swept at intervals, not for each new key of a flood.
     fn has_room_for(&mut self, hash: BucketHash, now: Micros) -> bool {
         if self.leases.len() < MOST_IN_SHARD || self.leases.contains_key(&hash) {
             return true;
@@ -71,23 +71,23 @@ impl LeaseShard {
     }
 }
 
-/// What the leases of a limiter hold and have done.
+/// Counts of the leases of a limiter.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LeaseStats {
-    /// Buckets of which tokens are here.
+    /// Buckets of which this instance holds tokens.
     pub buckets: u64,
-    /// Tokens that are here.
+    /// Tokens that this instance holds.
     pub tokens: u64,
-    /// Portions that the store has given.
+    /// Portions that the store has granted.
     pub portions: u64,
     /// Tokens of all portions.
     pub taken: u64,
-    /// Tokens that went back to the store unspent.
+    /// Tokens that were returned to the store unspent.
     pub returned: u64,
 }
 
-/// Tokens to take from the store, or to give back to it, under a limit.
+/// Tokens of a bucket to take from the store or to return to it.
 #[derive(Clone)]
 pub(crate) struct Portion {
     pub(crate) key: Arc<str>,
@@ -173,7 +173,7 @@ impl Leases {
         }
     }
 
-    /// Forgets what is here of buckets that were reset.
+    /// Drops the tokens of buckets that were reset.
     pub(crate) fn forget(&self, charges: &Charges<'_>) {
         for charge in charges.iter().filter(|charge| charge.limit().limit().lease().is_some()) {
             self.with(charge, Lease::forget);
@@ -193,8 +193,8 @@ impl Leases {
         self.with(charge, |lease| lease.failed(now));
     }
 
-    /// Notes that limits may have changed. Tokens that were taken before are spent by questions that name the same limit, but do not
-    /// go back to the store before one has.
+    /// Notes that limits may have changed. Tokens that were taken before are spent by questions that name the same limit, but are not
+    /// returned to the store before one has.
     pub(crate) fn limits_changed(&self) {
         self.limits_version.fetch_add(1, Ordering::AcqRel);
     }

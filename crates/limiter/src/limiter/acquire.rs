@@ -1,4 +1,4 @@
-//! Acquiring: spends a chain and takes a permit of each of its concurrencies, in one step.
+//! Acquires: spends a chain and takes a permit of each of its concurrencies, in one step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl<S: Store + 'static> RateLimiter<S> {
         permit.ok_or_else(|| AcquireError::denied(decision))
     }
 
-    /// Acquires as [`acquire`](Self::acquire) does, and waits for a place if there is none. Of all callers in this process that wait
+    /// Acquires as [`acquire`](Self::acquire) does, and waits for a free place. Of all callers in this process that wait
     /// for one key, the first asks the store, every 5 to 20 ms. Processes are not queued: a place goes to the one that asks first, and
     /// one that has just got a place waits before it asks for the next.
     ///
@@ -142,12 +142,12 @@ impl<S: Store + 'static> RateLimiter<S> {
         (decision, id)
     }
 
-    /// Gives the permits of this process back to the store, as far as it can be reached, and waits for those that are being
+    /// Returns the permits of this process to the store, as far as it can be reached, and waits for those that are being
     /// released. To be called before the process ends. It takes a second at most.
     pub async fn release_permits(&self) {
         for places in self.inner.permits.all() {
             if places.end() {
-                // A holder that is still at work is told that others may have the place.
+                // Notifies a holder that is still at work that others may have the place.
                 places.lose();
                 Arc::clone(&self.inner).release_later(places);
             }
@@ -245,7 +245,7 @@ impl<S: Store> RateLimiter<S> {
         Ok(is_released)
     }
 
-    /// What permits of this process are held, and what became of the others.
+    /// Counts of the permits of this process, by limit.
     pub fn permit_stats(&self) -> PermitStats {
         self.inner.permits.all_stats(self.inner.fallback.clock.now())
     }

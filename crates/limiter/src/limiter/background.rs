@@ -1,4 +1,4 @@
-//! What the limiter does while no caller waits for it.
+//! Work that no caller waits for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const MOST_RENEWALS: usize = 1 << 14;
 /// How many notes are asked for at once.
 const AT_ONCE: usize = 256;
 
-/// What is done in the background.
+/// One piece of background work.
 pub(crate) enum BackgroundWork {
     /// Takes a portion for a lease from the store, and notifies the question that waits for it.
     Take(Portion, Option<oneshot::Sender<()>>),
@@ -24,7 +24,7 @@ pub(crate) enum BackgroundWork {
     Keep(Portion),
     /// Does so for the leases whose tasks have ended with their runtime.
     KeepOrphans,
-    /// Asks how the buckets stand that are denied by notes which are old.
+    /// Renews cached denials that will expire soon.
     Renew,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, wor
 }
 
 impl<S: Store> LimiterInner<S> {
-    /// Has the note about this charge's bucket renewed soon.
+    /// Schedules the renewal of the note about this charge's bucket.
     pub(super) fn renew(self: &Arc<Self>, charge: &Charge<'_>) {
         let is_first = {
             let mut renewals = self.renewals.lock();
@@ -62,7 +62,7 @@ impl<S: Store> LimiterInner<S> {
 
 async fn renew_notes<S: Store + 'static>(limiter: Arc<LimiterInner<S>>) {
     let mut collecting = CollectingGuard { limiter: &limiter, is_armed: true };
-    // Collected for a while, so that the store is asked for all of them in few calls.
+    // Collected for a while, so that few calls renew all of them.
     let collects = limiter.deny_cache.as_ref().map_or(Duration::ZERO, DenyCache::collects);
     limiter.runtime.sleep(collects).await;
     collecting.is_armed = false;
@@ -86,7 +86,7 @@ impl<S> Drop for CollectingGuard<'_, S> {
     }
 }
 
-/// A look charges nothing. If it fails, the note goes out of date, and the next question asks the store.
+/// Peeks, which charges nothing. If that fails, the note expires and the next question asks the store.
 async fn renew_note<S: Store>(limiter: &LimiterInner<S>, bucket: &Portion) {
     let Some(charges) = bucket.charges() else { return };
     let question = limiter.question(&charges);

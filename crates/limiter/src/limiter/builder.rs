@@ -88,13 +88,13 @@ impl<S> RateLimiterBuilder<S> {
         self
     }
 
-    /// What happens if the store fails. By default requests pass, marked as degraded.
+    /// Sets the policy if the store fails. By default requests pass, marked as degraded.
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How long callers are told to wait if they are refused because the store failed. One second by default.
+    /// Sets the wait that is reported to callers who are refused because the store failed. One second by default.
     pub const fn fail_closed_retry_after(mut self, wait: Duration) -> Self {
         self.fail_closed_retry_after = wait;
         self

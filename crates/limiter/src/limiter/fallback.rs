@@ -59,7 +59,7 @@ impl Fallback {
             == Verdict::Done
     }
 
-    /// The same as [`allow`](Self::allow), without spending.
+    /// Decides as [`allow`](Self::allow) does, and spends nothing.
     pub(crate) fn peek(&self, charges: &Charges<'_>, policy: FailurePolicy, why: &StoreError) -> Decision {
         match policy {
             FailurePolicy::Deny => self.refuse(charges, why),

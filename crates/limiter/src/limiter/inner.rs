@@ -1,4 +1,4 @@
-//! What all clones of a limiter share, and the course of one decision.
+//! The state that all clones of a limiter share, and the course of one decision.
 
 use std::cell::Ref;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ use crate::permit::PermitKeeper;
 /// The shortest pause between two tries of a caller that waits.
 pub(super) const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// What all clones of a limiter share.
+/// The state that all clones of a limiter share.
 pub(crate) struct LimiterInner<S> {
     pub(crate) store: S,
     /// Provides time for deadlines, tasks and random numbers.
@@ -94,7 +94,7 @@ impl<S: Store> LimiterInner<S> {
         })
     }
 
-    /// Asks the store once, and remembers what it said of the buckets.
+    /// Asks the store once, and learns from its answer about the buckets.
     async fn ask_store(
         &self,
         charges: &Charges<'_>,
@@ -124,7 +124,7 @@ impl<S: Store> LimiterInner<S> {
         }
     }
 
-    /// Decides by what the store gave or said a moment ago. Otherwise the store has to be asked for what leases do not cover.
+    /// Decides from leases or the deny cache, without asking the store. The error is the share of leases in the question to it.
     #[inline(never)]
     pub(super) fn decide_nearby<'a>(
         self: &'a Arc<Self>,
@@ -149,7 +149,7 @@ impl<S: Store> LimiterInner<S> {
         Ok(self.conclude(charges, options, Ok(denial), DecisionSource::DenyCache, Some(now)))
     }
 
-    /// The denial that the store would give, by what it said a moment ago.
+    /// The denial that the store would return, if a recent one still holds.
     #[inline]
     pub(super) fn denied_nearby(self: &Arc<Self>, charges: &Charges<'_>, now: Micros) -> Option<Outcome> {
         let cache = self.deny_cache.as_ref()?;
@@ -184,7 +184,7 @@ impl<S: Store> LimiterInner<S> {
         decision
     }
 
-    /// The same for rare cases: a store that failed, or shadow mode.
+    /// Handles store failures and shadow mode.
     #[cold]
     fn conclude_specially(
         &self,
@@ -240,7 +240,7 @@ impl<S> LimiterInner<S> {
         self.count_or_tell(&charges, &AskOptions::default(), decision, one.spent.at);
     }
 
-    /// Counts a decision of the store on behalf of the observer, or calls the observer if it has to hear of this one.
+    /// Counts a decision on behalf of the observer, or calls the observer if it wants to see this one.
     #[inline]
     fn count_or_tell(
         &self,
@@ -258,7 +258,7 @@ impl<S> LimiterInner<S> {
         self.tell(charges, options, decision, heard_at);
     }
 
-    /// Calls the observer, if there is one. A decision does not keep its keys, so the charges are passed beside it.
+    /// Reports to the observer. Charges are passed separately because a `Decision` does not own its keys.
     #[inline]
     pub(super) fn tell(
         &self,

@@ -6,7 +6,7 @@ use spile_policy::{BucketCharge, Chain};
 use super::RateLimiter;
 use crate::ask::Ask;
 
-/// What settling did.
+/// The result of settling.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Settled {
@@ -32,10 +32,10 @@ impl<S: Store> RateLimiter<S> {
     /// Makes the request that this decision charged cost `tokens` in the end, in every bucket of the chain whose cost is not
     /// fixed.
     ///
-    /// If it cost less, the difference is given back. If it cost more, the difference is taken whether or not it is there,
+    /// If it cost less, the difference is returned. If it cost more, the difference is taken whether or not it is there,
     /// because the work is already done: a bucket then owes up to the [debt](spile_core::Limit::debt) of its limit.
     ///
-    /// What was charged in an earlier window of a quota is not given back to a later one.
+    /// Tokens of an earlier window of a quota are not returned to a later one.
     pub async fn settle(
         &self,
         chain: &Chain,

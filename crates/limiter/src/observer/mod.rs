@@ -42,14 +42,14 @@ impl<'a> Observed<'a> {
         Self { rule: None, tenant: None, charges, decision, heard_at: decision.at() }
     }
 
-    /// The same, asked by this rule.
+    /// Sets the rule that asked.
     #[must_use]
     pub const fn by_rule(mut self, rule: Option<RuleName<'a>>) -> Self {
         self.rule = rule;
         self
     }
 
-    /// The same, on behalf of this tenant.
+    /// Sets the tenant on whose behalf it was asked.
     #[must_use]
     pub const fn for_tenant(mut self, tenant: Option<&'a str>) -> Self {
         self.tenant = tenant;
@@ -82,7 +82,7 @@ impl<'a> Observed<'a> {
         self.charges.iter().map(Charge::key)
     }
 
-    /// What was decided.
+    /// A decision, as an observer sees it.
     pub const fn decision(&self) -> &'a Decision {
         self.decision
     }

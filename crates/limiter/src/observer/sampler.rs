@@ -7,7 +7,7 @@ use spile_core::Micros;
 /// The size of a burst in which every decision is sampled.
 const BURST: u64 = 1_000;
 
-/// A small rate limiter of its own, by virtual scheduling. Only the thread that owns it writes to it, so plain loads and
+/// A small rate limiter by virtual scheduling. Only the thread that owns it writes to it, so plain loads and
 /// stores are enough.
 #[derive(Debug)]
 pub(crate) struct Sampler {

@@ -22,9 +22,9 @@ const FREE: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct ThreadCounts {
     cells: Box<[Cell; CELLS]>,
-    /// What the flusher has already read from each cell. Not in the cells, so that it does not share their cache lines.
+    /// The counts that the flusher has already read from each cell. Not in the cells, so that they share no cache lines.
     taken: Box<[AtomicU64]>,
-    /// One for denials and one for all other decisions. Denials have a budget of their own, because operators ask about them.
+    /// One for denials and one for all other decisions. Denials have a separate budget, because operators ask about them.
     samplers: [Sampler; 2],
 }
 

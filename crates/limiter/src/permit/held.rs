@@ -130,7 +130,7 @@ impl HeldPlaces {
         self.renew_after(sent, self.hold / 3);
     }
 
-    /// Has it renewed so long after then.
+    /// Schedules its next renewal.
     pub(crate) fn renew_after(&self, then: Micros, pause: Duration) {
         self.renew_at.store((then + pause).get(), Ordering::Release);
     }

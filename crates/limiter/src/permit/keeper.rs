@@ -27,12 +27,12 @@ const TICK: Duration = Duration::from_millis(250);
 /// If the task that renews has not run for this long, the task of another runtime takes over. With the shortest hold time of a
 /// second, renewals then still come in time.
 const STALE: Duration = Duration::from_millis(500);
-/// How many renewals are under way at once. The store puts them into as few calls as it can.
+/// The most renewals in flight at once. The store puts them into few calls.
 const AT_ONCE: usize = 1_000;
 /// The first pause before a release is tried again, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a packet that was lost may be late.
+/// How late a packet may be that was lost and sent again.
 const LATE_PACKET: Duration = Duration::from_millis(400);
 /// How soon a permit that the store does not know is entered there again.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Renewers {
     }
 }
 
-/// What a permit needs of the limiter that it came from, whatever the store.
+/// The part of a limiter that its permits need, without the type of its store.
 pub(crate) trait ReleaseWork: Send + Sync {
     fn runtime(&self) -> &Runtime;
 
@@ -196,7 +196,7 @@ impl PermitKeeper {
         self.held.lock().values().cloned().collect()
     }
 
-    /// What is held, also by callers, and what became of the others.
+    /// Counts of permits, including those that callers keep.
     pub(crate) fn all_stats(&self, now: Micros) -> PermitStats {
         let mut stats = self.stats.snapshot();
         self.lent.each(now, |places| {
@@ -315,7 +315,7 @@ fn number(places: &Arc<HeldPlaces>) -> (PermitId, usize) {
     (places.id().clone(), Arc::as_ptr(places) as usize)
 }
 
-/// A task that renews permits as long as any are held. Of the tasks on several runtimes one is active, and the others stand by.
+/// A task that renews permits as long as any are held. Of the tasks on several runtimes one is active, and the others wait in case it stops.
 struct Renewer<S: Store + 'static> {
     limiter: Weak<LimiterInner<S>>,
     number: u64,
@@ -378,13 +378,13 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
         limiter.release_later(places);
         return;
     }
-    // What was told as lost stays so, also if the store has held it all the time.
+    // A permit that was reported as lost stays lost, even if the store held it all the time.
     let mut is_lost = !places.is_held(now);
     let is_local = limiter.renew_locally(&places, &charges);
     match answer {
         Ok(true) => places.renewed(sent, PlacesIn::Store),
         Err(_) if is_local && !is_lost => places.renewed(sent, PlacesIn::Local),
-        // The store counts again, and has no place for it: it goes on as one too many, and its holder is told.
+        // The store counts again, and has no place for it: it stays above the limit, and its holder is notified.
         Ok(false) => is_lost = true,
         Err(_) => {}
     }
@@ -449,7 +449,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         }
     }
 
-    /// Releases places once, and tells whether the store held them.
+    /// Releases places once. Returns whether the store held them.
     async fn release(&self, places: &HeldPlaces) -> Result<bool, StoreError> {
         self.release_locally(places);
         let Some(charges) = places.charges() else { return Ok(false) };
@@ -463,7 +463,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         Ok(was_held)
     }
 
-    /// Tries to release places until that is done, or their hold time is over. Tells whether the store held them.
+    /// Tries to release places until that is done, or their hold time is over. Returns whether the store held them.
     async fn release_until_done(&self, places: &HeldPlaces) -> bool {
         let give_up = self.fallback.clock.now() + places.hold();
         let mut pause = FIRST_PAUSE;

@@ -1,4 +1,4 @@
-//! Permits that callers renew and release by their ids. This process only remembers them, to tell how many are held.
+//! Permits that callers renew and release by their ids. This process only remembers them, for counts.
 
 use std::collections::HashMap;
 

@@ -17,7 +17,7 @@ pub use self::stats::{PermitCounts, PermitStats};
 /// A place of every concurrency of a chain, until it is dropped or released. It is renewed in the background.
 ///
 /// If it cannot be renewed within its hold time, because the store does not answer or this process was suspended, others may
-/// take the place: [`is_held`](Self::is_held) and [`lost`](Self::lost) tell that. Work that must not overlap stops then.
+/// take the place: [`is_held`](Self::is_held) and [`lost`](Self::lost) report that. Work that must not overlap stops then.
 #[must_use = "a permit is released when it is dropped"]
 pub struct Permit {
     places: Arc<HeldPlaces>,
@@ -35,7 +35,7 @@ impl Permit {
         &self.decision
     }
 
-    /// Tells it from every other permit.
+    /// Its unique id.
     pub fn id(&self) -> &PermitId {
         self.places.id()
     }
@@ -58,7 +58,7 @@ impl Permit {
         }
     }
 
-    /// Releases it, and waits until the store has heard of it. Dropping it does the same in the background.
+    /// Releases it, and waits until the store has confirmed that. Dropping it releases it in the background.
     pub async fn release(self) -> Result<(), StoreError> {
         let (places, release) = (Arc::clone(&self.places), Arc::clone(&self.release));
         if places.end() {

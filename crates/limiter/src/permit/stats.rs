@@ -1,4 +1,4 @@
-//! What permits of this process are held, and what became of the others.
+//! Counts of the permits of this process, by limit.
 
 use std::collections::BTreeMap;
 
