@@ -74,7 +74,7 @@ const QUESTIONS: [&str; 15] = [
     "acquire_when_ready",
 ];
 const SOURCES: [&str; 6] = ["store", "deny_cache", "lease", "local", "policy", "failed"];
-const FAULTS: [&str; 19] = [
+const FAULTS: [&str; 20] = [
     "none",
     "kill",
     "pause",
@@ -94,6 +94,7 @@ const FAULTS: [&str; 19] = [
     "tamper",
     "demote",
     "stale_map",
+    "end_runtime",
 ];
 const SHAPES: [&str; 3] = ["rate", "quota", "concurrency"];
 const COSTS: [&str; 5] = ["zero", "fraction", "below", "equal", "above"];

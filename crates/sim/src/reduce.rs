@@ -192,7 +192,10 @@ fn within(scenario: &mut Scenario) {
             Action::Change { instance: Some(instance), .. } => *instance %= instances,
             Action::Change { instance: None, .. } => {}
             Action::Fault(fault) => match fault {
-                Fault::Kill(instance, _) | Fault::Pause(instance, _) | Fault::StepInstance(instance, _) => {
+                Fault::Kill(instance, _)
+                | Fault::Pause(instance, _)
+                | Fault::EndRuntime(instance)
+                | Fault::StepInstance(instance, _) => {
                     *instance %= instances;
                 }
                 Fault::Partition(instance, node, _) | Fault::LoseReplies(instance, node, _) => {

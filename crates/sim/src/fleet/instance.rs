@@ -112,7 +112,7 @@ impl Instance {
 
     /// Starts a task of a caller.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.scheduler.spawn(self.number, Box::pin(task));
+        self.scheduler.spawn(self.number, false, Box::pin(task));
     }
 }
 

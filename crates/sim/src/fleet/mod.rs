@@ -386,6 +386,12 @@ impl<'a> Run<'a> {
                     self.scheduler.pause(instance.number, after(ms));
                 }
             }
+            Fault::EndRuntime(at) => {
+                if let Some(instance) = &self.instances[usize::from(at)] {
+                    self.judge.runtime_ended(now, instance.number);
+                    self.scheduler.end_runtime(instance.number);
+                }
+            }
             Fault::StepInstance(at, ms) => {
                 if let Some(instance) = &self.instances[usize::from(at)] {
                     instance.clock.step(ms * 1_000);

@@ -130,6 +130,11 @@ impl Judge {
         self.failures.killed(instance);
     }
 
+    /// Tasks that release permits end with their runtime.
+    pub(crate) fn runtime_ended(&mut self, now: Nanos, instance: usize) {
+        self.permits.runtime_ended(now, instance);
+    }
+
     pub(crate) fn paused(&mut self, instance: usize, until: Nanos) {
         self.failures.paused(instance, until);
     }

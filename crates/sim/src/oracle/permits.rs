@@ -34,6 +34,8 @@ pub(crate) struct Permits {
     most: BTreeMap<String, u64>,
     /// Plans that have changed.
     changed: BTreeSet<&'static str>,
+    /// When a runtime last ended.
+    ended: Nanos,
     /// Nodes whose clock stepped: what ends then is unknown.
     stepped: BTreeSet<usize>,
     /// When the permits of all sets may have been lost. Those asked for later are there.
@@ -84,6 +86,7 @@ impl Permits {
             dead: BTreeSet::new(),
             most,
             changed: BTreeSet::new(),
+            ended: 0,
             stepped: BTreeSet::new(),
             lost: 0,
             resets: BTreeMap::new(),
@@ -92,7 +95,7 @@ impl Permits {
     }
 
     pub(crate) fn failed(&mut self, now: Nanos, fault: Fault) {
-        self.has_faults = true;
+        self.has_faults |= !matches!(fault, Fault::EndRuntime(_));
         self.healed = self.healed.max(now + Nanos::from(fault.lasts_ms()) * MS);
         if let Fault::StepNode(node, _) = fault {
             self.stepped.insert(node.into());
@@ -114,7 +117,8 @@ impl Permits {
         let is_kept = |taken: &Taken| {
             taken.places.iter().all(|place| self.has_since(taken, place) && !self.has_changed(&place.key))
         };
-        !self.has_faults && self.taken.get(id).is_some_and(is_kept)
+        let is_later = |taken: &Taken| taken.since > self.ended + SECOND;
+        !self.has_faults && self.taken.get(id).is_some_and(|taken| is_later(taken) && is_kept(taken))
     }
 
     /// True if the set has the permit since it was taken.
@@ -182,6 +186,15 @@ impl Permits {
             !is_over
         });
         idle
+    }
+
+    /// Hears that the tasks of an instance were dropped. Permits that are taken later are renewed all the same, and released.
+    pub(crate) fn runtime_ended(&mut self, now: Nanos, instance: usize) {
+        self.stored.retain(|_, stored| stored.instance != instance);
+        for taken in self.taken.values_mut().filter(|taken| taken.instance == instance) {
+            taken.is_killed = true;
+        }
+        self.ended = now;
     }
 
     pub(crate) fn killed(&mut self, instance: usize) {

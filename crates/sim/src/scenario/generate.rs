@@ -449,7 +449,7 @@ impl Draw {
         let (instance, node) = (self.rng.u8(..fleet.instances), self.rng.u8(..fleet.nodes));
         let ms = *self.pick(&[5, 30, 120, 700, 2_500]);
         let step = *self.pick(&[-3_600_000, -5_000, -1_200, -500, 500, 2_000, 3_600_000]);
-        match self.rng.u8(..20) {
+        match self.rng.u8(..21) {
             0 | 1 => Fault::Kill(instance, ms),
             2 | 3 => Fault::Pause(instance, ms),
             4 => Fault::StepInstance(instance, step),
@@ -467,6 +467,7 @@ impl Draw {
             16 => Fault::ReadOnly(node, ms),
             17 => Fault::Demote(node),
             18 => Fault::StaleMap(ms),
+            19 => Fault::EndRuntime(instance),
             _ => {
                 let how =
                     [Tampering::Delete, Tampering::Retype, Tampering::Garble, Tampering::NewerFormat(ms)];

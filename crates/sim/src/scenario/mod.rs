@@ -232,6 +232,8 @@ pub enum Fault {
     Kill(u8, u32),
     /// An instance is paused for this many milliseconds.
     Pause(u8, u32),
+    /// The runtime of an instance ends with all tasks but its callers, who go on on another one.
+    EndRuntime(u8),
     /// The wall clock of an instance steps by this many milliseconds.
     StepInstance(u8, i64),
     /// The clock of a node steps by this many milliseconds.
@@ -319,7 +321,8 @@ impl Fault {
             | Self::ReadOnly(_, ms)
             | Self::StaleMap(ms)
             | Self::Tamper(_, _, Tampering::NewerFormat(ms)) => ms,
-            Self::StepInstance(..)
+            Self::EndRuntime(_)
+            | Self::StepInstance(..)
             | Self::StepNode(..)
             | Self::Cut(_)
             | Self::FlushScripts(_)
@@ -333,6 +336,7 @@ impl Fault {
         match self {
             Self::Kill(..) => "kill",
             Self::Pause(..) => "pause",
+            Self::EndRuntime(_) => "end_runtime",
             Self::StepInstance(..) => "step_instance",
             Self::StepNode(..) => "step_node",
             Self::Slow(..) => "slow",

@@ -69,7 +69,7 @@ impl Driver for InstanceDriver {
     }
 
     fn spawn(&self, task: BoxFuture<()>) -> StopTask {
-        let (scheduler, number) = (self.scheduler.clone(), self.scheduler.spawn(self.instance, task));
+        let (scheduler, number) = (self.scheduler.clone(), self.scheduler.spawn(self.instance, true, task));
         Box::new(move || {
             if let Some(number) = number {
                 scheduler.stop(number);

@@ -62,6 +62,8 @@ impl InstanceState {
 
 struct Task {
     instance: usize,
+    /// True if an instance started it, false if it is a caller.
+    is_background: bool,
     /// `None` while it is polled.
     future: Option<BoxFuture<()>>,
     waker: Arc<TaskWaker>,
@@ -156,21 +158,29 @@ impl Scheduler {
 
     /// Drops all tasks of an instance, as the kernel does.
     pub fn kill(&self, instance: usize) {
-        let tasks: Vec<Task> = {
-            let mut state = self.0.lock();
-            state.instances[instance].is_alive = false;
-            let (own, others) =
-                std::mem::take(&mut state.tasks).into_iter().partition(|(_, task)| task.instance == instance);
-            state.tasks = others;
-            let own: BTreeMap<u64, Task> = own;
-            own.into_values().collect()
-        };
-        // Dropping what they own spawns and wakes other tasks.
-        drop(tasks);
+        self.0.lock().instances[instance].is_alive = false;
+        self.drop_tasks(|task| task.instance == instance);
     }
 
-    /// Starts a task of an instance. Returns its number, or `None` if the instance was killed.
-    pub fn spawn(&self, instance: usize, future: BoxFuture<()>) -> Option<u64> {
+    /// Drops the background tasks of an instance, as a runtime does that ends. Callers go on, on another one.
+    pub fn end_runtime(&self, instance: usize) {
+        self.drop_tasks(|task| task.instance == instance && task.is_background);
+    }
+
+    fn drop_tasks(&self, ends: impl Fn(&Task) -> bool) {
+        let dropped: BTreeMap<u64, Task> = {
+            let mut state = self.0.lock();
+            let (dropped, others) =
+                std::mem::take(&mut state.tasks).into_iter().partition(|(_, task)| ends(task));
+            state.tasks = others;
+            dropped
+        };
+        // Dropping what they own spawns and wakes other tasks.
+        drop(dropped);
+    }
+
+    /// Starts a task of an instance, for a caller or in the background. Returns its number, or `None` if the instance was killed.
+    pub fn spawn(&self, instance: usize, is_background: bool, future: BoxFuture<()>) -> Option<u64> {
         let mut state = self.0.lock();
         if !state.instances[instance].is_alive {
             drop(state);
@@ -180,7 +190,7 @@ impl Scheduler {
         let task = state.number();
         let is_queued = AtomicBool::new(true);
         let waker = Arc::new(TaskWaker { scheduler: self.clone(), instance, task, is_queued });
-        state.tasks.insert(task, Task { instance, future: Some(future), waker });
+        state.tasks.insert(task, Task { instance, is_background, future: Some(future), waker });
         state.instances[instance].be_ready(task);
         Some(task)
     }
