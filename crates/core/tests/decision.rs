@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use spile_core::{
     Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, FailurePolicy, FailureReason, Key,
-    Limit, LimitName, LimitStatus, Micros, NamedLimit, OneOrMany, Outcome, Reason,
+    Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome, QuotaWindows, Reason, Window, Windows,
 };
 
 const NOW: Micros = Micros::from_secs(1_700_000_000);
@@ -56,24 +56,103 @@ proptest! {
         prop_assert_eq!(decision.retry_after(), wait);
     }
 
-    /// The binding limit has the least left or, among those that denied, the longest wait.
+    /// The binding limit has the longest wait, or if all limits allow, it covers the fewest further requests.
     #[test]
-    fn the_first_of_the_tightest_limits_binds(held in prop::collection::vec(0i64..8_000_000, 1..6), cost in 1u64..8) {
-        let limits: Vec<_> = (0..held.len()).map(|index| named(&format!("l{index}"), 1 + index as u64 % 2, 8)).collect();
-        let (charges, allowed) = (chain(&limits, cost), held.iter().all(|&held| held >= cost.cast_signed() * 1_000_000));
-        let decision = decided(&charges, &held, allowed);
-        let by = |status: &LimitStatus| {
-            if allowed { Duration::from_secs(u64::MAX / 2 - status.remaining().whole_tokens()) } else { status.retry_after() }
+    fn the_first_of_the_tightest_limits_binds(
+        links in prop::collection::vec((-9_000_000i64..9_000_000, 0u64..6_000_000, 1u64..4, any::<bool>()), 1..6),
+        allowed in any::<bool>(),
+    ) {
+        let limit = |(index, &(_, _, refill, money)): (usize, &(i64, u64, u64, bool))| {
+            let limit = Limit::per_second(refill).burst(9);
+            let limit = if money { limit.unit("usd".parse().expect("a currency")) } else { limit };
+            let name = LimitName::new(&format!("l{index}")).expect("a name");
+            NamedLimit::new(name, limit.build().expect("in bounds"))
         };
-        let tightest = decision.limits().iter().map(by).max().expect("a limit");
-        let first = decision.limits().iter().position(|status| by(status) == tightest).expect("one of them");
+        let charge = |(limit, &(_, cost, _, _)): (NamedLimit, &(i64, u64, u64, bool))| {
+            let cost = Cost::new(Amount::from_micro(cost.cast_signed())).expect("a cost");
+            Charge::new(Key::new("ann").expect("a key"), limit, cost).expect("it can pass")
+        };
+        let limits: Vec<_> = links.iter().enumerate().map(limit).collect();
+        let charges = Charges::new(limits.iter().cloned().zip(&links).map(charge)).expect("a chain");
+        let held: Vec<_> = links.iter().map(|link| link.0).collect();
+        let decision = decided(&charges, &held, allowed);
+        let statuses = decision.limits();
+        // Requests that the bucket covers, in units of the common denominator of all fractions, which fits 128 bits.
+        let parts = |index: usize| i128::from(links[index].1.max(limits[index].limit().quantum().micro().unsigned_abs()));
+        let whole: i128 = (0..links.len()).map(parts).product();
+        let covered = |index: usize| i128::from(held[index]) * (whole / parts(index));
+        let tightness = |index: usize| match allowed {
+            true => (-covered(index), statuses[index].reset_after()),
+            false => (0, statuses[index].retry_after()),
+        };
+        let tightest = (0..links.len()).map(tightness).max().expect("a limit");
+        let first = (0..links.len()).position(|index| tightness(index) == tightest).expect("one of them");
         prop_assert_eq!(decision.binding_index(), first);
-        prop_assert_eq!(decision.binding(), &decision.limits()[first]);
-        prop_assert_eq!(decision.limits().len(), held.len());
-        let binding = limits[first].name();
-        prop_assert_eq!(decision.limited_by(), (!allowed).then_some(binding));
+        prop_assert_eq!(decision.binding(), &statuses[first]);
+        prop_assert_eq!(statuses.len(), held.len());
+        prop_assert_eq!(decision.limited_by(), (!allowed).then_some(limits[first].name()));
         prop_assert_eq!(decision.reason(), if allowed { Reason::Ok } else { Reason::Limited });
         prop_assert!(!decision.degraded() && decision.failure().is_none() && !decision.may_have_run());
+    }
+}
+
+/// The limits of a chain, each with its cost and the tokens that are left, and the limit that binds.
+#[test]
+fn the_limit_that_will_deny_first_binds_whatever_it_counts() {
+    let rate =
+        |refill: u64, capacity: u64| Limit::per_minute(refill).burst(capacity).build().expect("in bounds");
+    let quota = Limit::per_window(1_000, QuotaWindows::new(Day)).build().expect("in bounds");
+    let places = Limit::concurrent(4).build().expect("in bounds");
+    let most = Limit::per_second(Limit::MAX_AMOUNT).build().expect("in bounds");
+    let table: [(&str, &[(Limit, u64, i64)], usize); 8] = [
+        ("requests and tokens", &[(rate(60, 60), 1, 48), (rate(200, 200), 100, 100)], 1),
+        ("a quota", &[(rate(60, 60), 1, 48), (quota, 100, 4_700)], 1),
+        ("a concurrency", &[(rate(60, 60), 1, 4), (places, 1, 3)], 1),
+        ("a debt comes first", &[(rate(60, 60), 1, 0), (rate(200, 200), 100, -1)], 1),
+        ("a cost of zero asks for a quantum", &[(rate(60, 60), 0, 3), (rate(200, 200), 100, 250)], 1),
+        ("a tie takes longer to fill", &[(rate(60, 60), 1, 2), (rate(1, 60), 1, 2)], 1),
+        ("a tie in everything", &[(rate(60, 60), 1, 2), (rate(60, 60), 1, 2)], 0),
+        ("the largest amounts", &[(most, 999_999_999, 999_999_999), (most, 1_000_000_000, 999_999_999)], 1),
+    ];
+    for (row, links, binding) in table {
+        let charge = |(index, &(limit, cost, _)): (usize, &(Limit, u64, i64))| {
+            let name = LimitName::new(&format!("l{index}")).expect("a name");
+            let cost = Cost::new(cost).expect("a cost");
+            Charge::new(Key::new("ann").expect("a key"), NamedLimit::new(name, limit), cost)
+                .expect("it can pass")
+        };
+        let charges = Charges::new(links.iter().enumerate().map(charge)).expect("a chain");
+        let bucket = |(limit, _, left): &(Limit, u64, i64)| {
+            Bucket::holding(limit, Amount::from_micro(left * 1_000_000), NOW)
+        };
+        let outcome = Outcome { allowed: true, at: NOW, buckets: links.iter().map(bucket).collect() };
+        let decision = Decision::from_outcome(&charges, &outcome, DecisionSource::Store);
+        assert_eq!(decision.binding_index(), binding, "{row}");
+    }
+}
+
+/// One day after the other.
+#[derive(Debug)]
+struct Day;
+
+impl std::fmt::Display for Day {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("day")
+    }
+}
+
+impl Windows for Day {
+    fn window_at(&self, now: Micros) -> Window {
+        let start = Micros::new(now.get() / 86_400_000_000 * 86_400_000_000);
+        Window { start, end: start + self.longest() }
+    }
+
+    fn period(&self) -> Duration {
+        self.longest()
+    }
+
+    fn longest(&self) -> Duration {
+        Duration::from_secs(86_400)
     }
 }
 

@@ -3,6 +3,7 @@
 mod failure;
 
 use std::borrow::Borrow;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
@@ -155,6 +156,31 @@ impl<L: Borrow<NamedLimit>> LimitStatus<L> {
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.limit().capacity(), self.at))
     }
+
+    /// The position of the limit that [binds](Decision::binding) among these; zero if there are none.
+    pub fn binding<'s>(limits: impl IntoIterator<Item = &'s Self>, allowed: bool) -> usize
+    where
+        L: 's,
+    {
+        let limits = limits.into_iter().enumerate();
+        let binding = if allowed {
+            // How often a bucket covers the cost is a fraction. Fractions are compared by cross multiplication, which is exact.
+            let fraction = |(index, status): (usize, &'s Self)| {
+                let asked = status.cost.amount().max(status.limit().quantum());
+                (index, status, i128::from(status.available().micro()), i128::from(asked.micro()))
+            };
+            let first_to_deny =
+                limits.map(fraction).min_by(|(_, one, available, asked), (_, other, more, most)| {
+                    let order = (available * most).cmp(&(more * asked));
+                    order.then_with(|| other.reset_after().cmp(&one.reset_after()))
+                });
+            first_to_deny.map(|(index, ..)| index)
+        } else {
+            let longest = limits.min_by_key(|(_, status)| Reverse(status.retry_after()));
+            longest.map(|(index, _)| index)
+        };
+        binding.unwrap_or(0)
+    }
 }
 
 /// Allowed or denied, and everything that explains it. Owns the limits that decided, or borrows them.
@@ -194,7 +220,7 @@ impl Decision {
             LimitStatus { limit, cost: charge.cost(), bucket, at: outcome.at }
         };
         let limits: OneOrMany<_> = charges.iter().zip(outcome.buckets.iter()).map(status).collect();
-        Self::by_store(outcome.allowed, source, binding(&limits, outcome.allowed), limits)
+        Self::by_store(outcome.allowed, source, LimitStatus::binding(&limits, outcome.allowed), limits)
     }
 
     /// The state of limits as a peek shows it, at no cost. `None` if there are no limits.
@@ -202,7 +228,7 @@ impl Decision {
         let unasked = |status: LimitStatus| LimitStatus { cost: Cost::ZERO, ..status };
         let limits: OneOrMany<_> = limits.into_iter().map(unasked).collect();
         (!limits.is_empty())
-            .then(|| Self::by_store(true, DecisionSource::Store, binding(&limits, true), limits))
+            .then(|| Self::by_store(true, DecisionSource::Store, LimitStatus::binding(&limits, true), limits))
     }
 
     /// The decision about a request to which no limit applies. No store was asked.
@@ -309,7 +335,7 @@ impl<L> Decision<L> {
     const fn by_store(
         allowed: bool,
         source: DecisionSource,
-        binding: u32,
+        binding: usize,
         limits: OneOrMany<LimitStatus<L>>,
     ) -> Self {
         let reason = if allowed { Reason::Ok } else { Reason::Limited };
@@ -320,7 +346,7 @@ impl<L> Decision<L> {
             failure: None,
             may_have_run: false,
             policy_wait_us: 0,
-            binding,
+            binding: binding as u32,
             limits,
         }
     }
@@ -356,7 +382,9 @@ impl<L> Decision<L> {
         self.may_have_run
     }
 
-    /// The limit that binds: on a denial the one with the longest wait, otherwise the one with the fewest tokens left.
+    /// The limit that binds: on a denial the one with the longest wait, otherwise the one that will deny first. That is the one whose
+    /// bucket covers the fewest requests of the same cost, a cost of zero counting as a quantum. A tie goes to the one that takes longer
+    /// to fill, then to the first of the chain.
     #[inline]
     pub fn binding(&self) -> &LimitStatus<L> {
         match self.limits.only() {
@@ -419,16 +447,5 @@ impl<L: Borrow<NamedLimit>> Decision<L> {
     /// The time until the binding limit's bucket is full.
     pub fn reset_after(&self) -> Duration {
         self.binding().reset_after()
-    }
-}
-
-fn binding(limits: &[LimitStatus], allowed: bool) -> u32 {
-    let indexed = limits.iter().enumerate();
-    let first_of = |best: Option<(usize, &LimitStatus)>| best.map_or(0, |(index, _)| index as u32);
-    if allowed {
-        first_of(indexed.min_by_key(|(_, status)| status.remaining()))
-    } else {
-        // `max_by_key` returns the last of equals, which in reverse order is the first limit of the chain.
-        first_of(indexed.rev().max_by_key(|(_, status)| status.retry_after()))
     }
 }

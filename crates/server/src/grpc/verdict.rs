@@ -51,9 +51,10 @@ where
 {
     let refused = decision.reason() == Reason::FailClosed;
     let over = |limit: &&LimitStatus| !decision.allowed() && (refused || !limit.retry_after().is_zero());
-    let binding = limits().filter(over).max_by_key(|limit| limit.retry_after());
-    match binding.or_else(|| limits().min_by_key(|limit| limit.remaining())) {
-        Some(limit) => told(limit, binding.is_some(), decision),
+    let is_over = limits().any(|limit| over(&limit));
+    let concerned = || limits().filter(|limit| !is_over || over(limit));
+    match concerned().nth(LimitStatus::binding(concerned(), !is_over)) {
+        Some(limit) => told(limit, is_over, decision),
         None => unlimited(),
     }
 }

@@ -322,7 +322,7 @@ fn with_member(schema: RefOr<Schema>, name: &str, member: RefOr<Schema>, require
 pub(crate) struct Decision {
     /// Whether the request may pass.
     allowed: bool,
-    /// Capacity of the limit that binds: on a denial the one with the longest wait, else that with the fewest tokens.
+    /// Capacity of the limit that binds: on a denial the one with the longest wait, else the one that will deny first.
     #[schema(value_type = f64, minimum = 0)]
     limit: Tokens,
     /// Tokens left under it, rounded down to the smallest amount of its unit.

@@ -35,14 +35,19 @@ pub async fn a_denied_chain_names_the_limit_with_the_longest_wait(subject: Store
     assert!(subject.spend_chain(&chain).await.allowed());
 }
 
-/// A caller who is let in is told of the limit that will stop it first.
-pub async fn an_allowed_chain_names_the_limit_with_the_fewest_tokens(subject: StoreUnderTest<impl Store>) {
+/// A caller who is let in sees the limit that will deny first, even if it has more tokens left than another.
+pub async fn an_allowed_chain_names_the_limit_that_will_deny_first(subject: StoreUnderTest<impl Store>) {
     let (wide, narrow) = (built(Limit::per_second(100)), built(Limit::per_second(5)));
     let chain = [("fewest", "p/wide", wide, 1), ("fewest", "p/narrow", narrow, 1)];
     let allowed = subject.spend_chain(&chain).await;
     assert_eq!(allowed.binding().name().as_str(), "p/narrow");
     assert_eq!(allowed.remaining(), 4);
     assert_eq!(allowed.limits().len(), 2);
+    let (requests, tokens) = (built(Limit::per_minute(60)), built(Limit::per_minute(200)));
+    let chain = [("first", "p/requests", requests, 1), ("first", "p/tokens", tokens, 100)];
+    let allowed = subject.spend_chain(&chain).await;
+    assert_eq!(allowed.binding().name().as_str(), "p/tokens");
+    assert_eq!(allowed.remaining(), 100);
 }
 
 /// A user, their tenant and every caller together: one decision.

@@ -62,7 +62,7 @@ macro_rules! store_contract {
             many_callers_at_once_share_exactly_one_bucket
             a_chain_is_spent_whole_or_not_at_all
             a_denied_chain_names_the_limit_with_the_longest_wait
-            an_allowed_chain_names_the_limit_with_the_fewest_tokens
+            an_allowed_chain_names_the_limit_that_will_deny_first
             a_chain_across_keys_is_spent_whole_or_not_at_all
             crossing_chains_conserve_every_token
             a_refund_gives_back_what_was_spent

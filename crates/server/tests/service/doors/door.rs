@@ -169,12 +169,12 @@ fn of_json(answer: &Answer) -> String {
         return of_words(json["detail"].as_str().unwrap_or_default());
     }
     let limits = json["limits"].as_array().expect("a decision has limits");
-    let remaining = |limit: &Value| limit["remaining"].as_f64().unwrap_or_default();
-    let least = limits.iter().min_by(|one, other| remaining(one).total_cmp(&remaining(other)));
-    let least = least.expect("at least one");
+    // Each limit of the table has a different capacity.
+    let binding = limits.iter().find(|limit| limit["limit"] == json["limit"]);
+    let binding = binding.expect("the limit that binds is one of the chain");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     of_decision(json["allowed"] == true, json["reason"].as_str().unwrap_or_default(), || {
-        let name = if json["limitedBy"].is_null() { text(&least["name"]) } else { text(&json["limitedBy"]) };
+        let name = if json["limitedBy"].is_null() { text(&binding["name"]) } else { text(&json["limitedBy"]) };
         let free = name == "unlimited";
         (json["remaining"].to_string(), unshadowed(&name).to_owned(), free)
     })
@@ -239,7 +239,7 @@ fn of_words(words: &str) -> String {
 }
 
 /// What each limit of the table holds.
-const LIMITS: [(&str, u32); 9] = [
+const LIMITS: [(&str, u32); 10] = [
     ("gold/burst", 2),
     ("three", 3),
     ("four", 4),
@@ -249,6 +249,7 @@ const LIMITS: [(&str, u32); 9] = [
     ("gold/day", 9),
     ("free", 10),
     ("pro", 100),
+    ("words", 200),
 ];
 
 /// What a limit holds; a decision without the store shows full buckets.

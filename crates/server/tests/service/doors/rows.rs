@@ -167,6 +167,14 @@ fn chains() -> Vec<Row> {
         .told("ok 2 three, ok 1 three, ok 0 three, no three")
         .left("KEY five 2, static:all three 0"),
         row(
+            "an allowed chain reports the limit that will deny first, which may have more tokens left",
+            "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"five\"]\nalso = [\"y\"]
+             [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = [\"words\"]\ncost = 90
+             [plans.words]\ncapacity = 200\nrefill = \"1/h\"",
+        )
+        .told("ok 110 words, ok 20 words, no words")
+        .left("KEY five 3, KEY words 20"),
+        row(
             "three rules meet in two buckets",
             "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"five\", \"three\"]\nalso = [\"y\", \"z\"]
              [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = [\"five\"]\ncost = 2
