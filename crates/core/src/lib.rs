@@ -26,7 +26,7 @@ mod store;
 mod unit;
 
 pub use amount::{Amount, AmountTextError};
-pub use bucket::{Bucket, BucketSlot, PermitSet, acquire, decide, peek, permit, refund};
+pub use bucket::{Bucket, BucketSlot, ChainPermits, PermitSet, decide, permit};
 pub use charge::{
     Charge, ChargeError, Charges, Cost, CostError, Key, KeyError, PermitId, PermitIdError, RefundId,
     RefundIdError, ReservationId, ReservationTtlError,

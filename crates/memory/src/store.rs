@@ -1,13 +1,14 @@
 //! The store: finds the shards of a chain, locks them in one order, and runs the operation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use spile_core::{
-    Answer, Bucket, BucketSlot, Charge, Charges, Clock, Cost, EmbeddedStore, HeldPermit, Inspect, Kept, Key,
-    Micros, NamedLimit, Operation, PermitId, PermitStep, Reply, Spent, Store, StoreError, SystemClock,
-    Verdict, decide,
+    Amount, Answer, Bucket, BucketSlot, ChainPermits, Charge, Charges, Clock, Cost, EmbeddedStore,
+    HeldPermit, Inspect, Kept, Key, Limit, Micros, NamedLimit, Operation, PermitId, PermitStep, Reply, Spent,
+    Store, StoreError, SystemClock, decide, permit,
 };
 
 use crate::table::entry::BucketEntry;
@@ -165,30 +166,13 @@ impl<C: Clock> MemoryStore<C> {
             self.make_room_for_permits();
         }
         let mut chain = LockedChain::new(self, charges);
-        let now = chain.now;
-        let mut reply = match operation {
-            Operation::Permit(id, step) => {
-                chain.count_places(charges, step, id, now);
-                // Releasing a permit that is not held refunds nothing.
-                let refunds_nothing =
-                    matches!(step, PermitStep::Release(_)) && !chain.is_held(charges, id, now);
-                let step = if refunds_nothing { Operation::Peek } else { operation };
-                decide(&step, charges, &mut chain.slots, now.wall())
-            }
-            Operation::Reset => decide(&operation, charges, &mut chain.slots, now.wall()),
-            _ => {
-                chain.count_free_places(charges, now);
-                decide(&operation, charges, &mut chain.slots, now.wall())
-            }
+        let (mut slots, now) = (chain.read(charges), chain.now.wall());
+        let reply = match operation {
+            Operation::Permit(id, step) => permit(charges, id, step, &mut slots, &mut chain, now),
+            _ => decide(&operation, charges, &mut slots, now),
         };
-        match operation {
-            Operation::Peek => {}
-            Operation::Reset => chain.forget(),
-            Operation::Permit(id, step) => {
-                reply.verdict = chain.note_permit(charges, step, id, reply.verdict, now);
-                chain.write_back(charges, now);
-            }
-            _ => chain.write_back(charges, now),
+        if !matches!(operation, Operation::Peek) {
+            chain.write_back(charges, &slots);
         }
         reply
     }
@@ -276,7 +260,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Adds a saved permit.
     pub(crate) fn put_back_permit(&self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
-        self.shards[self.shard(fingerprint)].lock().hold(fingerprint, id, until);
+        self.shards[self.shard(fingerprint)].lock().permits().hold(fingerprint, id, until);
     }
 
     /// Adds saved buckets. Sorts them by shard, so that each shard is locked once.
@@ -334,14 +318,13 @@ impl<C: Clock> Inspect for MemoryStore<C> {
     }
 }
 
-/// The locked shards of a chain, and its buckets.
+/// The locked shards of a chain, and the places of its buckets in them.
 // Aligned to a cache line: otherwise its speed depends on the depth of the caller's stack.
 #[repr(align(64))]
 struct LockedChain<'a> {
     /// Sorted by shard without duplicates, so that two chains cannot deadlock.
     locked: SmallVec<[(usize, MutexGuard<'a, ShardState>); 4]>,
     places: SmallVec<[(Fingerprint, usize); 4]>,
-    slots: SmallVec<[BucketSlot; 4]>,
     now: Now,
 }
 
@@ -353,106 +336,37 @@ impl<'a> LockedChain<'a> {
         shards.dedup();
         let locked = shards.into_iter().map(|shard| (shard, store.shards[shard].lock())).collect();
         // Read behind the locks, so that no bucket was written later.
-        let now = Now::of(&store.clock);
-        let mut chain = Self { locked, places, slots: SmallVec::new(), now };
-        let read = |(index, charge): (usize, &Charge<'_>)| BucketSlot::read(chain.read(index, charge));
-        chain.slots = charges.iter().enumerate().map(read).collect();
-        chain
+        Self { locked, places, now: Now::of(&store.clock) }
     }
 
-    fn read(&mut self, index: usize, charge: &Charge<'_>) -> Option<Bucket> {
+    /// The bucket of each charge; for a concurrency its free places.
+    fn read(&mut self, charges: &Charges<'_>) -> SmallVec<[BucketSlot; 4]> {
         let now = self.now;
-        let (fingerprint, held) = self.held(index);
-        held.bucket(fingerprint).map(|bucket| now.bucket_to_wall(bucket, charge.limit().limit()))
-    }
-
-    /// Sets the slot of each concurrency to its free places.
-    fn count_free_places(&mut self, charges: &Charges<'_>, now: Now) {
-        for (index, charge) in permits_of(charges) {
-            let (fingerprint, held) = self.held(index);
-            self.slots[index] = BucketSlot::read(Some(held.places(fingerprint, charge.limit().limit(), now)));
-        }
-    }
-
-    /// Sets the slot of each concurrency to the places available to the permit. Steps that take no permit do not count places.
-    fn count_places(&mut self, charges: &Charges<'_>, step: PermitStep, id: &PermitId, now: Now) {
-        for (index, charge) in permits_of(charges) {
-            let limit = charge.limit().limit();
-            let (fingerprint, held) = self.held(index);
-            let places = match step {
-                PermitStep::Acquire | PermitStep::Retake => held.places_for(id, fingerprint, limit, now),
-                PermitStep::Renew | PermitStep::Release(_) => Bucket::full(limit, now.wall()),
-            };
-            self.slots[index] = BucketSlot::read(Some(places));
-        }
-    }
-
-    /// True if the permit is held under any limit of the chain.
-    fn is_held(&mut self, charges: &Charges<'_>, id: &PermitId, now: Now) -> bool {
-        permits_of(charges).any(|(index, _)| {
-            let (fingerprint, held) = self.held(index);
-            held.is_held(fingerprint, id, now)
-        })
-    }
-
-    /// Records, extends or ends a permit. Returns whether that was done.
-    fn note_permit(
-        &mut self,
-        charges: &Charges<'_>,
-        step: PermitStep,
-        id: &PermitId,
-        spent: Verdict,
-        now: Now,
-    ) -> Verdict {
-        let verdict = match step {
-            PermitStep::Acquire | PermitStep::Retake => spent,
-            PermitStep::Renew => {
-                let is_held = |(index, _): (usize, _)| {
-                    let (fingerprint, held) = self.held(index);
-                    held.is_held(fingerprint, id, now)
-                };
-                Verdict::done_if(permits_of(charges).all(is_held))
-            }
-            PermitStep::Release(_) => {
-                let release = |(index, _): (usize, _)| {
-                    let (fingerprint, held) = self.held(index);
-                    held.release(fingerprint, id, now)
-                };
-                return Verdict::done_if(
-                    permits_of(charges).map(release).fold(false, std::ops::BitOr::bitor),
-                );
-            }
+        let read = |(index, charge): (usize, &Charge<'_>)| {
+            let (limit, (fingerprint, held)) = (charge.limit().limit(), self.held(index));
+            BucketSlot::read(if charge.needs_permit() {
+                Some(held.places(fingerprint, limit, now))
+            } else {
+                held.bucket(fingerprint).map(|bucket| now.bucket_to_wall(bucket, limit))
+            })
         };
-        if verdict == Verdict::Done {
-            for (index, charge) in permits_of(charges) {
-                let (fingerprint, held) = self.held(index);
-                held.hold(fingerprint, id, now.steady + charge.limit().limit().fill_time());
-            }
-        }
-        verdict
+        charges.iter().enumerate().map(read).collect()
     }
 
-    /// Writes the changed buckets, and removes those that were reset. For an unchanged bucket the limit is recorded, because it may
-    /// refill more slowly than the limits before it.
-    fn write_back(&mut self, charges: &Charges<'_>, now: Now) {
-        for (index, charge) in charges.iter().enumerate().filter(|(_, charge)| !charge.needs_permit()) {
-            let (BucketSlot { bucket, dirty }, limit) = (self.slots[index], charge.limit().limit());
-            let (fingerprint, held) = self.held(index);
-            match bucket {
-                Some(bucket) if dirty => {
+    /// Writes the changed buckets, and removes those that were reset, with all permits. For an unchanged bucket the limit is recorded,
+    /// because it may refill more slowly than the limits before it.
+    fn write_back(&mut self, charges: &Charges<'_>, slots: &[BucketSlot]) {
+        let now = self.now;
+        for (index, (charge, slot)) in charges.iter().zip(slots).enumerate() {
+            let (limit, (fingerprint, held)) = (charge.limit().limit(), self.held(index));
+            match slot.bucket {
+                None if slot.dirty => held.forget(fingerprint),
+                Some(bucket) if slot.dirty && !charge.needs_permit() => {
                     held.write(fingerprint, now.bucket_from_wall(bucket, limit), limit, now);
                 }
-                Some(_) => held.asked_under(fingerprint, limit, now),
-                None if dirty => held.forget(fingerprint),
-                None => {}
+                Some(_) if !charge.needs_permit() => held.asked_under(fingerprint, limit, now),
+                _ => {}
             }
-        }
-    }
-
-    fn forget(&mut self) {
-        for index in 0..self.places.len() {
-            let (fingerprint, held) = self.held(index);
-            held.forget(fingerprint);
         }
     }
 
@@ -463,7 +377,25 @@ impl<'a> LockedChain<'a> {
     }
 }
 
-/// The charges that take a permit, with their positions in the chain.
-fn permits_of<'a, 'k>(charges: &'a Charges<'k>) -> impl Iterator<Item = (usize, &'a Charge<'k>)> {
-    charges.iter().enumerate().filter(|(_, charge)| charge.needs_permit())
+/// Permits are in steady time.
+impl ChainPermits for LockedChain<'_> {
+    fn places_for(&mut self, index: usize, id: &PermitId, limit: &Limit, _: Micros) -> Amount {
+        let (now, (fingerprint, held)) = (self.now, self.held(index));
+        held.places_for(id, fingerprint, limit, now)
+    }
+
+    fn is_held(&mut self, index: usize, id: &PermitId, _: Micros) -> bool {
+        let (now, (fingerprint, held)) = (self.now, self.held(index));
+        held.permits().is_held(fingerprint, id, now.steady)
+    }
+
+    fn hold(&mut self, index: usize, id: &PermitId, time: Duration, _: Micros) {
+        let (now, (fingerprint, held)) = (self.now, self.held(index));
+        held.permits().hold(fingerprint, id, now.steady + time);
+    }
+
+    fn release(&mut self, index: usize, id: &PermitId, _: Micros) {
+        let (now, (fingerprint, held)) = (self.now, self.held(index));
+        held.permits().release(fingerprint, id, now.steady);
+    }
 }

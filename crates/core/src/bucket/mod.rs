@@ -4,8 +4,8 @@
 mod permits;
 mod step;
 
-pub use self::permits::{PermitSet, permit};
-pub use self::step::{BucketSlot, acquire, decide, peek, refund};
+pub use self::permits::{ChainPermits, PermitSet, permit};
+pub use self::step::{BucketSlot, decide};
 use crate::{Amount, Cost, Limit, Micros, Shape, SpendTime};
 
 /// How far in the future a bucket's last write may lie before it is rebased to now. A smaller lead is jitter that the clock catches

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::step::{acquire, peek, refund};
 use crate::{
-    Amount, Bucket, BucketSlot, Charge, Charges, HeldPermit, Limit, Micros, PermitId, PermitStep, Reply,
-    Verdict,
+    Amount, Bucket, BucketSlot, Charges, HeldPermit, Limit, Micros, Operation, PermitId, PermitStep, Reply,
+    Verdict, decide,
 };
 
 /// How far beyond its hold time a permit may end before it is shortened. A smaller excess is jitter of the clock.
@@ -37,29 +36,6 @@ impl PermitSet {
     fn held(&self, now: Micros) -> impl Iterator<Item = &HeldPermit> {
         self.0.iter().filter(move |permit| permit.until > now)
     }
-
-    fn is_held(&self, id: &PermitId, now: Micros) -> bool {
-        self.held(now).any(|permit| permit.id == *id)
-    }
-
-    /// The places available to this permit, including its own if it is held: it keeps that even if the limit now has fewer places.
-    fn places_for(&mut self, id: &PermitId, limit: &Limit, now: Micros) -> Bucket {
-        self.0.retain(|permit| permit.until > now);
-        let (places, latest) = (self.places(limit, now), now + limit.fill_time());
-        if places.amount() == Amount::ZERO {
-            // After the clock has stepped back, permits would be held far beyond their hold time.
-            for permit in self.0.iter_mut().filter(|permit| permit.until > latest + JITTER) {
-                permit.until = latest;
-            }
-        }
-        let own = if self.is_held(id, now) { Amount::TOKEN } else { Amount::ZERO };
-        Bucket::new(places.amount() + own, now)
-    }
-
-    fn hold(&mut self, id: &PermitId, until: Micros) {
-        self.0.retain(|permit| permit.id != *id);
-        self.0.push(HeldPermit { id: id.clone(), until });
-    }
 }
 
 impl FromIterator<HeldPermit> for PermitSet {
@@ -68,53 +44,86 @@ impl FromIterator<HeldPermit> for PermitSet {
     }
 }
 
-/// Takes, keeps or releases a permit of each concurrency, together with the step's effect on the other charges. `slots` and `sets`
-/// have one entry per charge; the sets of charges that take no permit are empty. The store writes back the dirty slots and all
-/// sets.
+/// The permits under the limits of a chain. Each method concerns the charge at a position of the chain, which is a concurrency.
+pub trait ChainPermits {
+    /// The places available to this permit, including its own if it is held: it keeps that even if the limit now has fewer places.
+    fn places_for(&mut self, index: usize, id: &PermitId, limit: &Limit, now: Micros) -> Amount;
+
+    /// True if the permit is held.
+    fn is_held(&mut self, index: usize, id: &PermitId, now: Micros) -> bool;
+
+    /// Records the permit, or extends it.
+    fn hold(&mut self, index: usize, id: &PermitId, time: Duration, now: Micros);
+
+    /// Ends the permit if it is held.
+    fn release(&mut self, index: usize, id: &PermitId, now: Micros);
+}
+
+/// One set per charge. Those of charges that take no permit are empty.
+impl ChainPermits for [PermitSet] {
+    fn places_for(&mut self, index: usize, id: &PermitId, limit: &Limit, now: Micros) -> Amount {
+        self[index].0.retain(|permit| permit.until > now);
+        let (places, latest) = (self[index].places(limit, now).amount(), now + limit.fill_time());
+        if places == Amount::ZERO {
+            // After the clock has stepped back, permits would be held far beyond their hold time.
+            for permit in self[index].0.iter_mut().filter(|permit| permit.until > latest + JITTER) {
+                permit.until = latest;
+            }
+        }
+        places + if self.is_held(index, id, now) { Amount::TOKEN } else { Amount::ZERO }
+    }
+
+    fn is_held(&mut self, index: usize, id: &PermitId, now: Micros) -> bool {
+        self[index].held(now).any(|permit| permit.id == *id)
+    }
+
+    fn hold(&mut self, index: usize, id: &PermitId, time: Duration, now: Micros) {
+        self[index].0.retain(|permit| permit.id != *id);
+        self[index].0.push(HeldPermit { id: id.clone(), until: now + time });
+    }
+
+    fn release(&mut self, index: usize, id: &PermitId, now: Micros) {
+        self[index].0.retain(|permit| permit.id != *id || permit.until <= now);
+    }
+}
+
+/// Takes, keeps or releases a permit of each concurrency, together with the step's effect on the other charges. `slots` has one entry
+/// per charge. The store writes back the dirty slots of the charges that take no permit.
 pub fn permit(
     charges: &Charges<'_>,
     id: &PermitId,
     step: PermitStep,
     slots: &mut [BucketSlot],
-    sets: &mut [PermitSet],
+    permits: &mut (impl ChainPermits + ?Sized),
     now: Micros,
 ) -> Reply {
-    let takes = matches!(step, PermitStep::Acquire | PermitStep::Retake);
-    for (charge, slot, set) in concerned(charges, slots, sets) {
+    let concurrencies = || charges.iter().enumerate().filter(|(_, charge)| charge.needs_permit());
+    for (index, charge) in concurrencies() {
         let limit = charge.limit().limit();
-        // Renew and release do not count places; the reply reports them as free.
-        let places = if takes { set.places_for(id, limit, now) } else { Bucket::full(limit, now) };
-        *slot = BucketSlot::read(Some(places));
+        let places = match step {
+            PermitStep::Acquire | PermitStep::Retake => permits.places_for(index, id, limit, now),
+            // Renew and release do not count places; the reply reports them as free.
+            PermitStep::Renew | PermitStep::Release(_) => limit.capacity(),
+        };
+        slots[index] = BucketSlot::read(Some(Bucket::new(places, now)));
     }
+    let mut is_held = concurrencies().map(|(index, _)| permits.is_held(index, id, now));
     let reply = match step {
-        PermitStep::Acquire | PermitStep::Retake => acquire(charges, slots, now),
         PermitStep::Renew => {
-            let is_held = concerned(charges, slots, sets).all(|(_, _, set)| set.is_held(id, now));
-            Reply { verdict: Verdict::done_if(is_held), ..peek(charges, slots, now) }
+            let verdict = Verdict::done_if(is_held.all(|held| held));
+            Reply { verdict, ..decide(&Operation::Peek, charges, slots, now) }
         }
-        PermitStep::Release(spent) => {
-            // A permit that is not held refunds nothing: it was released before, or its acquisition never ran.
-            let is_held = concerned(charges, slots, sets).any(|(_, _, set)| set.is_held(id, now));
-            let reply = if is_held { refund(charges, spent, slots, now) } else { peek(charges, slots, now) };
-            Reply { verdict: Verdict::done_if(is_held), ..reply }
+        // A permit that is not held refunds nothing: it was released before, or its acquisition never ran.
+        PermitStep::Release(_) if !is_held.any(|held| held) => {
+            Reply { verdict: Verdict::Denied, ..decide(&Operation::Peek, charges, slots, now) }
         }
+        _ => decide(&Operation::Permit(id, step), charges, slots, now),
     };
-    for (charge, _, set) in concerned(charges, slots, sets) {
-        if matches!(step, PermitStep::Release(_)) {
-            set.0.retain(|permit| permit.id != *id || permit.until <= now);
-        } else if reply.verdict == Verdict::Done {
-            set.hold(id, now + charge.limit().limit().fill_time());
+    for (index, charge) in concurrencies().filter(|_| reply.verdict == Verdict::Done) {
+        match step {
+            PermitStep::Release(_) => permits.release(index, id, now),
+            _ => permits.hold(index, id, charge.limit().limit().fill_time(), now),
         }
     }
     reply
-}
-
-/// The charges that take a permit, with their slots and sets.
-fn concerned<'a, 'k>(
-    charges: &'a Charges<'k>,
-    slots: &'a mut [BucketSlot],
-    sets: &'a mut [PermitSet],
-) -> impl Iterator<Item = (&'a Charge<'k>, &'a mut BucketSlot, &'a mut PermitSet)> {
-    let all = charges.iter().zip(slots).zip(sets).map(|((charge, slot), set)| (charge, slot, set));
-    all.filter(|(charge, ..)| charge.needs_permit())
 }

@@ -35,127 +35,190 @@ impl BucketSlot {
 /// markers out.
 ///
 /// The store keeps the permits themselves: slots of concurrencies hold the free [places](Bucket::places), plus one for an
-/// acquisition whose permit is already held, and the store records or ends the permit according to the verdict.
+/// acquisition whose permit is already held. [`permit`](crate::permit) fills them, and records or ends the permit according to the
+/// verdict.
 pub fn decide(
     operation: &Operation<'_>,
     charges: &Charges<'_>,
     slots: &mut [BucketSlot],
     now: Micros,
 ) -> Reply {
-    match operation {
-        Operation::Spend => spend_all(charges, slots, now, false),
-        Operation::Peek | Operation::Permit(_, PermitStep::Renew) => peek(charges, slots, now),
-        Operation::SpendUpTo => spend_up_to(charges, slots, now),
-        Operation::Charge => charge(charges, slots, now),
-        Operation::Refund { spent, once: None } | Operation::Permit(_, PermitStep::Release(spent)) => {
-            refund(charges, *spent, slots, now)
+    let (markers, slots) = slots.split_at_mut(operation.marker_count());
+    let step = Step::new(&charges[markers.len()..], slots, now);
+    match *operation {
+        Operation::Spend => step.spend(true, false),
+        Operation::Peek | Operation::Permit(_, PermitStep::Renew) => {
+            let is_covered = step.is_covered();
+            step.reply(Verdict::done_if(is_covered))
         }
-        Operation::Refund { spent, once: Some(_) } => refund_once(charges, *spent, slots, now),
-        Operation::Reserve(id) => reserve(charges, *id, slots, now),
-        Operation::Settle(_, costs) => settle(charges, costs, slots, now),
-        Operation::Permit(_, PermitStep::Acquire | PermitStep::Retake) => acquire(charges, slots, now),
+        Operation::SpendUpTo => step.spend_up_to(),
+        Operation::Charge => step.charge(),
+        Operation::Refund { once: Some(_), .. } if markers[0].marker(now).is_some() => {
+            step.reply(Verdict::Before)
+        }
+        Operation::Refund { spent, .. } | Operation::Permit(_, PermitStep::Release(spent)) => {
+            if let [marker] = markers {
+                marker.write(Bucket::new(Amount::TOKEN, now + MARKER_TIME));
+            }
+            step.refund(spent)
+        }
+        Operation::Reserve(id) => step.reserve(id, &mut markers[0]),
+        Operation::Settle(_, costs) => step.settle(costs, markers),
+        Operation::Permit(_, PermitStep::Acquire | PermitStep::Retake) => step.spend(true, true),
         Operation::Reset => {
-            slots.fill(BucketSlot { bucket: None, dirty: true });
-            Reply::new(Verdict::Done, now, current(charges, slots, now))
+            step.slots.fill(BucketSlot { bucket: None, dirty: true });
+            Step::new(step.charges, step.slots, now).reply(Verdict::Done)
         }
     }
 }
 
-/// Spends every charge and takes a place of each concurrency of the chain, or does nothing.
-pub fn acquire(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    spend_all(charges, slots, now, true)
-}
-
-/// Spends every charge, or none of them.
-///
-/// A denial writes no tokens. It does write a bucket that is rebased because it lies far ahead of the clock: its key would
-/// otherwise stay locked until the clock catches up.
-fn spend_all(charges: &[Charge<'_>], slots: &mut [BucketSlot], now: Micros, takes_places: bool) -> Reply {
-    spend_if(true, charges, slots, now, takes_places)
-}
-
-fn spend_if(
-    may: bool,
-    charges: &[Charge<'_>],
-    slots: &mut [BucketSlot],
+/// The charges of a step without markers, and their buckets.
+struct Step<'a, 'k> {
+    charges: &'a [Charge<'k>],
+    slots: &'a mut [BucketSlot],
+    /// Each bucket as of `now`.
+    buckets: OneOrMany<Bucket>,
     now: Micros,
-    takes_places: bool,
-) -> Reply {
-    let mut buckets = current(charges, slots, now);
-    let allowed = may && are_covered(charges, &buckets, now);
-    for ((charge, slot), bucket) in charges.iter().zip(slots).zip(buckets.iter_mut()) {
-        if charge.needs_permit() && !takes_places {
-            continue;
-        }
-        let is_rebased = slot.bucket.is_some_and(|read| read != *bucket);
-        let spends = allowed && charge.cost() > Cost::ZERO;
-        if spends && let Some(spent) = bucket.spend(charge.limit().limit(), charge.cost(), now) {
-            *bucket = spent;
-        }
-        if spends || is_rebased {
-            slot.write(*bucket);
-        }
-    }
-    Reply::new(Verdict::done_if(allowed), now, buckets)
 }
 
-/// Answers as a spend would, and writes nothing. The buckets are shown unspent.
-pub fn peek(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let buckets = current(charges, slots, now);
-    Reply::new(Verdict::done_if(are_covered(charges, &buckets, now)), now, buckets)
-}
+impl<'a, 'k> Step<'a, 'k> {
+    fn new(charges: &'a [Charge<'k>], slots: &'a mut [BucketSlot], now: Micros) -> Self {
+        debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
+        let current = |(charge, slot): (&Charge<'_>, &BucketSlot)| match slot.bucket {
+            Some(bucket) => bucket.rebased(charge.limit().limit(), now),
+            None => Bucket::full(charge.limit().limit(), now),
+        };
+        let buckets = charges.iter().zip(&*slots).map(current).collect();
+        Self { charges, slots, buckets, now }
+    }
 
-/// Spends as much as every bucket of the chain has, up to the smallest cost, in multiples of the largest quantum.
-fn spend_up_to(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let mut buckets = current(charges, slots, now);
-    let most = |(charge, bucket): (&Charge<'_>, &Bucket)| {
-        bucket.available(charge.limit().limit(), now).min(charge.cost().amount())
-    };
-    let most = charges.iter().zip(buckets.iter()).map(most).min().unwrap_or_default();
-    let quantum = charges.iter().map(|charge| charge.limit().limit().quantum()).max();
-    let granted = Cost::saturating(quantum.map_or(most, |quantum| most.floored_to(quantum)));
-    for ((charge, slot), bucket) in charges.iter().zip(slots).zip(buckets.iter_mut()) {
-        if charge.needs_permit() {
-            continue;
-        }
-        let is_rebased = slot.bucket.is_some_and(|read| read != *bucket);
-        if granted > Cost::ZERO
-            && let Some(spent) = bucket.spend(charge.limit().limit(), granted, now)
-        {
-            *bucket = spent;
-        }
-        if granted > Cost::ZERO || is_rebased {
-            slot.write(*bucket);
+    fn reply(self, verdict: Verdict) -> Reply {
+        Reply::new(verdict, self.now, self.buckets)
+    }
+
+    fn is_covered(&self) -> bool {
+        self.charges.iter().zip(&self.buckets).all(|(charge, bucket)| charge.is_covered_by(*bucket, self.now))
+    }
+
+    /// Writes the buckets for which `change` returns another state. It is called with the position of each charge, the charge, the
+    /// bucket that was read and the bucket as of now.
+    fn change(
+        &mut self,
+        mut change: impl FnMut(usize, &Charge<'_>, Option<Bucket>, Bucket) -> Option<Bucket>,
+    ) {
+        let slots = self.charges.iter().zip(&mut *self.slots).zip(self.buckets.iter_mut());
+        for (index, ((charge, slot), bucket)) in slots.enumerate() {
+            if let Some(changed) = change(index, charge, slot.bucket, *bucket) {
+                *bucket = changed;
+                slot.write(changed);
+            }
         }
     }
-    Reply { amount: granted.amount(), ..Reply::new(Verdict::done_if(granted > Cost::ZERO), now, buckets) }
+
+    /// Spends every charge, or none of them. Takes a place of each concurrency only if it is acquired.
+    fn spend(mut self, may: bool, acquires: bool) -> Reply {
+        let allowed = may && self.is_covered();
+        self.spend_each(acquires, |charge| if allowed { charge.cost() } else { Cost::ZERO });
+        self.reply(Verdict::done_if(allowed))
+    }
+
+    /// Spends as much as every bucket of the chain has, up to the smallest cost, in multiples of the largest quantum.
+    fn spend_up_to(mut self) -> Reply {
+        let most = |(charge, bucket): (&Charge<'_>, &Bucket)| {
+            bucket.available(charge.limit().limit(), self.now).min(charge.cost().amount())
+        };
+        let most = self.charges.iter().zip(&self.buckets).map(most).min().unwrap_or_default();
+        let quantum = self.charges.iter().map(|charge| charge.limit().limit().quantum()).max();
+        let granted = Cost::saturating(quantum.map_or(most, |quantum| most.floored_to(quantum)));
+        self.spend_each(false, |_| granted);
+        Reply { amount: granted.amount(), ..self.reply(Verdict::done_if(granted > Cost::ZERO)) }
+    }
+
+    /// Spends these costs, which the buckets cover.
+    ///
+    /// A denial writes no tokens. It does write a bucket that is rebased because it lies far ahead of the clock: its key would
+    /// otherwise stay locked until the clock catches up.
+    fn spend_each(&mut self, acquires: bool, cost: impl Fn(&Charge<'_>) -> Cost) {
+        let now = self.now;
+        self.change(|_, charge, read, bucket| {
+            let cost = cost(charge);
+            if charge.needs_permit() && !acquires {
+                None
+            } else if cost > Cost::ZERO {
+                bucket.spend(charge.limit().limit(), cost, now)
+            } else {
+                read.filter(|read| *read != bucket).map(|_| bucket)
+            }
+        });
+    }
+
+    /// Takes every cost whether or not it is available, down to the debt of each limit.
+    fn charge(mut self) -> Reply {
+        let (mut uncovered, now) = (Amount::ZERO, self.now);
+        self.change(|_, charge, _, bucket| charged(charge, charge.cost(), bucket, now, &mut uncovered));
+        Reply { amount: uncovered, ..self.reply(Verdict::Done) }
+    }
+
+    /// Returns every cost, never above the capacity. A key without state still has none afterwards.
+    fn refund(mut self, spent: SpendTime) -> Reply {
+        let now = self.now;
+        self.change(|_, charge, read, bucket| refunded(charge, charge.cost(), spent, read, bucket, now));
+        self.reply(Verdict::Done)
+    }
+
+    /// Spends, and writes the marker.
+    fn reserve(self, id: ReservationId, marker: &mut BucketSlot) -> Reply {
+        let now = self.now;
+        let reply = self.spend(marker.marker(now).is_none(), false);
+        if reply.verdict == Verdict::Done {
+            let time_to_settle = Amount::from_micro(id.ttl().as_micros() as i64);
+            marker.write(Bucket::new(time_to_settle, now + id.ttl() + MARKER_TIME));
+        }
+        reply
+    }
+
+    /// Settles an open reservation at these costs: returns the rest, or charges the shortfall. Its markers are one for the
+    /// reservation, and one for the amount of each charge.
+    fn settle(mut self, costs: &[Cost], markers: &mut [BucketSlot]) -> Reply {
+        let (now, (marker, amounts)) =
+            (self.now, markers.split_first_mut().expect("a settlement has markers"));
+        let Some(open) = marker.marker(now) else { return self.reply(Verdict::Unknown) };
+        if open.amount() == Amount::ZERO {
+            let amount = |slot: &BucketSlot| slot.bucket.map_or(Amount::ZERO, Bucket::amount);
+            return Reply { settled: amounts.iter().map(amount).collect(), ..self.reply(Verdict::Before) };
+        }
+        let ends_us = open.moment().get().saturating_sub(MARKER_TIME.as_micros() as u64);
+        if now.get() >= ends_us {
+            return self.reply(Verdict::Expired);
+        }
+        let spent = SpendTime::At(Micros::new(ends_us.saturating_add_signed(-open.amount().micro())));
+        marker.write(Bucket::new(Amount::ZERO, open.moment()));
+        let mut uncovered = Amount::ZERO;
+        self.change(|index, charge, read, bucket| {
+            let (actual, reserved) = (costs[index].amount(), charge.cost().amount());
+            amounts[index].write(Bucket::new(actual, open.moment()));
+            let [more, less] = [actual.above(reserved), reserved.above(actual)].map(Cost::saturating);
+            charged(charge, more, bucket, now, &mut uncovered)
+                .or_else(|| refunded(charge, less, spent, read, bucket, now))
+        });
+        let settled = costs.iter().map(|cost| cost.amount()).collect();
+        Reply { amount: uncovered, settled, ..self.reply(Verdict::Done) }
+    }
 }
 
-/// Takes every cost whether or not it is available, down to the debt of each limit.
-fn charge(charges: &Charges<'_>, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let mut buckets = current(charges, slots, now);
-    let mut uncovered = Amount::ZERO;
-    for ((charge, slot), bucket) in charges.iter().zip(slots).zip(buckets.iter_mut()) {
-        if charge.cost() > Cost::ZERO && !charge.needs_permit() {
-            let (left, missing) = bucket.charge(charge.limit().limit(), charge.cost(), now);
-            *bucket = left;
-            slot.write(left);
-            uncovered = uncovered.max(missing);
-        }
-    }
-    Reply { amount: uncovered, ..Reply::new(Verdict::Done, now, buckets) }
-}
-
-/// Returns every cost, never above the capacity. A key without state still has none afterwards.
-pub fn refund(charges: &[Charge<'_>], spent: SpendTime, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let mut buckets = current(charges, slots, now);
-    for ((charge, slot), bucket) in charges.iter().zip(slots).zip(buckets.iter_mut()) {
-        if let Some(refunded) = refunded(charge, charge.cost(), spent, *slot, *bucket, now) {
-            *bucket = refunded;
-            slot.write(refunded);
-        }
-    }
-    Reply::new(Verdict::Done, now, buckets)
+/// The bucket without `cost`. `None` if nothing is charged. Raises `uncovered` to the amount that exceeds the debt.
+fn charged(
+    charge: &Charge<'_>,
+    cost: Cost,
+    bucket: Bucket,
+    now: Micros,
+    uncovered: &mut Amount,
+) -> Option<Bucket> {
+    (cost > Cost::ZERO && !charge.needs_permit()).then(|| {
+        let (left, missing) = bucket.charge(charge.limit().limit(), cost, now);
+        *uncovered = missing.max(*uncovered);
+        left
+    })
 }
 
 /// The bucket with `cost` put back. `None` if there is nothing to return it to.
@@ -163,98 +226,14 @@ fn refunded(
     charge: &Charge<'_>,
     cost: Cost,
     spent: SpendTime,
-    slot: BucketSlot,
+    read: Option<Bucket>,
     bucket: Bucket,
     now: Micros,
 ) -> Option<Bucket> {
     let limit = charge.limit().limit();
-    let is_returned = slot.bucket.is_some()
+    let is_returned = read.is_some()
         && cost > Cost::ZERO
         && !charge.needs_permit()
         && bucket.holds_usage_of(limit, spent, now);
     is_returned.then(|| bucket.refund(limit, cost, now))
-}
-
-/// Refunds unless the marker, the first charge, says that it was done before. Both happen in one step.
-fn refund_once(all: &Charges<'_>, spent: SpendTime, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let (own, slots) = slots.split_at_mut(1);
-    let marker = &mut own[0];
-    let charges = &all[1..];
-    if marker.marker(now).is_some() {
-        return Reply::new(Verdict::Before, now, current(charges, slots, now));
-    }
-    marker.write(Bucket::new(Amount::TOKEN, now + MARKER_TIME));
-    refund(charges, spent, slots, now)
-}
-
-/// Spends, and writes the marker, which is the first charge.
-fn reserve(all: &Charges<'_>, id: ReservationId, slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let (own, slots) = slots.split_at_mut(1);
-    let marker = &mut own[0];
-    let charges = &all[1..];
-    let is_new = marker.marker(now).is_none();
-    let reply = spend_if(is_new, charges, slots, now, false);
-    if reply.verdict == Verdict::Done {
-        let time_to_settle = Amount::from_micro(id.ttl().as_micros() as i64);
-        marker.write(Bucket::new(time_to_settle, now + id.ttl() + MARKER_TIME));
-    }
-    reply
-}
-
-/// Settles an open reservation at these costs: returns the rest, or charges the shortfall. The first charges are the marker, and one for
-/// the amount of each charge.
-fn settle(all: &Charges<'_>, costs: &[Cost], slots: &mut [BucketSlot], now: Micros) -> Reply {
-    let (own, slots) = slots.split_at_mut(1);
-    let marker = &mut own[0];
-    let (amounts, slots) = slots.split_at_mut(costs.len());
-    let charges = &all[1 + costs.len()..];
-    let mut buckets = current(charges, slots, now);
-    let unsettled = |verdict, buckets| Reply::new(verdict, now, buckets);
-    let Some(open) = marker.marker(now) else { return unsettled(Verdict::Unknown, buckets) };
-    if open.amount() == Amount::ZERO {
-        let amount = |slot: &BucketSlot| slot.bucket.map_or(Amount::ZERO, Bucket::amount);
-        return Reply {
-            settled: amounts.iter().map(amount).collect(),
-            ..unsettled(Verdict::Before, buckets)
-        };
-    }
-    let ends_us = open.moment().get().saturating_sub(MARKER_TIME.as_micros() as u64);
-    if now.get() >= ends_us {
-        return unsettled(Verdict::Expired, buckets);
-    }
-    let spent = SpendTime::At(Micros::new(ends_us.saturating_add_signed(-open.amount().micro())));
-    marker.write(Bucket::new(Amount::ZERO, open.moment()));
-    let mut uncovered = Amount::ZERO;
-    for ((((charge, cost), slot), bucket), amount) in
-        charges.iter().zip(costs).zip(slots).zip(buckets.iter_mut()).zip(amounts)
-    {
-        amount.write(Bucket::new(cost.amount(), open.moment()));
-        let more = Cost::saturating(cost.amount().above(charge.cost().amount()));
-        let less = Cost::saturating(charge.cost().amount().above(cost.amount()));
-        if more > Cost::ZERO && !charge.needs_permit() {
-            let (left, missing) = bucket.charge(charge.limit().limit(), more, now);
-            uncovered = uncovered.max(missing);
-            *bucket = left;
-            slot.write(left);
-        } else if let Some(refunded) = refunded(charge, less, spent, *slot, *bucket, now) {
-            *bucket = refunded;
-            slot.write(refunded);
-        }
-    }
-    let settled = costs.iter().map(|cost| cost.amount()).collect();
-    Reply { amount: uncovered, settled, ..Reply::new(Verdict::Done, now, buckets) }
-}
-
-fn are_covered(charges: &[Charge<'_>], buckets: &[Bucket], now: Micros) -> bool {
-    charges.iter().zip(buckets).all(|(charge, bucket)| charge.is_covered_by(*bucket, now))
-}
-
-/// Each bucket as of `now`, before anything is spent.
-fn current(charges: &[Charge<'_>], slots: &[BucketSlot], now: Micros) -> OneOrMany<Bucket> {
-    debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
-    let bucket = |(charge, slot): (&Charge<'_>, &BucketSlot)| match slot.bucket {
-        Some(bucket) => bucket.rebased(charge.limit().limit(), now),
-        None => Bucket::full(charge.limit().limit(), now),
-    };
-    charges.iter().zip(slots).map(bucket).collect()
 }

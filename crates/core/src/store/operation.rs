@@ -68,6 +68,14 @@ impl Operation<'_> {
         if markers.is_empty() { Cow::Borrowed(charges) } else { Cow::Owned(charges.with_others(markers, [])) }
     }
 
+    pub(crate) const fn marker_count(&self) -> usize {
+        match self {
+            Self::Refund { once: Some(_), .. } | Self::Reserve(_) => 1,
+            Self::Settle(_, costs) => 1 + costs.len(),
+            _ => 0,
+        }
+    }
+
     /// The names of the operation's markers: values that a store keeps beside the buckets of a key, until a moment, each in the form of a
     /// quota's bucket.
     ///

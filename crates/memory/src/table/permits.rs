@@ -124,19 +124,16 @@ impl PermitTable {
         set.by_time.insert((until, id.clone()));
     }
 
-    /// Ends a permit. Returns whether it was held.
-    pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Micros) -> bool {
-        if !self.is_held(fingerprint, id, now) {
-            return false;
-        }
-        if let Some(set) = self.sets.get_mut(&fingerprint)
+    /// Ends a permit if it is held. One that has expired is left to be counted as such.
+    pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Micros) {
+        if self.is_held(fingerprint, id, now)
+            && let Some(set) = self.sets.get_mut(&fingerprint)
             && let Some(until) = set.until.remove(id)
         {
             set.by_time.remove(&(until, id.clone()));
             self.fewer(1);
         }
         self.remove_if_empty(fingerprint);
-        true
     }
 
     /// Releases all permits of a bucket.

@@ -112,33 +112,18 @@ impl ShardState {
         fingerprint: Fingerprint,
         limit: &Limit,
         now: Now,
-    ) -> Bucket {
+    ) -> Amount {
         self.permits.end_expired(fingerprint, now.steady);
         self.permits.sweep(self.sweep, now.steady);
         let is_held = self.permits.is_held(fingerprint, id, now.steady);
         if !is_held && self.permits.is_full() {
-            return Bucket::new(Amount::ZERO, now.wall());
+            return Amount::ZERO;
         }
         let places = self.places(fingerprint, limit, now).amount();
         if places == Amount::ZERO {
             self.permits.end_within(fingerprint, limit.fill_time(), now.steady);
         }
-        let own = if is_held { Amount::TOKEN } else { Amount::ZERO };
-        Bucket::new(places + own, now.wall())
-    }
-
-    /// Records a permit that ends at `until`, in steady time, or extends it.
-    pub(crate) fn hold(&mut self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
-        self.permits.hold(fingerprint, id, until);
-    }
-
-    pub(crate) fn is_held(&self, fingerprint: Fingerprint, id: &PermitId, now: Now) -> bool {
-        self.permits.is_held(fingerprint, id, now.steady)
-    }
-
-    /// Ends a permit. Returns whether it was held.
-    pub(crate) fn release(&mut self, fingerprint: Fingerprint, id: &PermitId, now: Now) -> bool {
-        self.permits.release(fingerprint, id, now.steady)
+        places + if is_held { Amount::TOKEN } else { Amount::ZERO }
     }
 
     pub(crate) fn holders(&self, fingerprint: Fingerprint, now: Now) -> Vec<HeldPermit> {
@@ -151,8 +136,8 @@ impl ShardState {
         self.permits.sweep(usize::MAX, now);
     }
 
-    pub(crate) const fn permits(&self) -> &PermitTable {
-        &self.permits
+    pub(crate) const fn permits(&mut self) -> &mut PermitTable {
+        &mut self.permits
     }
 
     /// Appends a copy of every slot to `to`, free ones too: the fastest way, since the lock is held meanwhile.

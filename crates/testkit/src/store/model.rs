@@ -49,7 +49,7 @@ impl<C: Clock> ModelStore<C> {
         let reply = match operation {
             Operation::Permit(id, step) => {
                 let mut sets: Vec<_> = charges.iter().map(|charge| state.set(charge)).collect();
-                let reply = permit(charges, id, step, &mut slots, &mut sets, now);
+                let reply = permit(charges, id, step, &mut slots, &mut sets[..], now);
                 state.permits.extend(charges.iter().map(self::id).zip(sets));
                 reply
             }
