@@ -146,21 +146,32 @@ impl FromStr for Amount {
     type Err = AmountTextError;
 
     fn from_str(text: &str) -> Result<Self, AmountTextError> {
-        let number = Decimal::parse(text)?;
-        if number.is_zero() {
-            return Ok(Self::ZERO);
+        let (is_negative, unsigned) =
+            text.strip_prefix('-').map_or((false, text), |unsigned| (true, unsigned));
+        let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
+        let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, "0"));
+        let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let exponent = exponent.parse().ok().filter(|_: &i16| is_digits(whole) && is_digits(part));
+        let exponent = exponent.filter(|_| text.len() <= MAX_BYTES).ok_or(AmountTextError::Form)?;
+        // Zeros at the end are dropped: they are not significant, and the digits in front of them have to fit.
+        let all = || whole.bytes().chain(part.bytes());
+        let zeros = all().rev().take_while(|&digit| digit == b'0').count();
+        let count = (whole.len() + part.len()).saturating_sub(zeros);
+        let number = all()
+            .take(count)
+            .try_fold(0_i64, |number, digit| number.checked_mul(10)?.checked_add(i64::from(digit - b'0')));
+        // The number of zeros between the last digit and a micro-token.
+        let scale = DECIMALS + i64::from(exponent) + zeros as i64 - part.len() as i64;
+        match number {
+            Some(0) => Ok(Self::ZERO),
+            _ if is_negative => Err(AmountTextError::Negative),
+            _ if scale < 0 => Err(AmountTextError::Decimals),
+            _ => u32::try_from(scale)
+                .ok()
+                .and_then(|scale| number?.checked_mul(10_i64.checked_pow(scale)?))
+                .map(Self)
+                .ok_or(AmountTextError::TooLarge),
         }
-        if number.is_negative {
-            return Err(AmountTextError::Negative);
-        }
-        if number.decimals > DECIMALS {
-            return Err(AmountTextError::Decimals);
-        }
-        let micro = u32::try_from(DECIMALS - number.decimals).ok().and_then(|zeros| {
-            let unit = 10_i64.checked_pow(zeros)?;
-            i64::try_from(number.digits?).ok()?.checked_mul(unit)
-        });
-        micro.map(Self).ok_or(AmountTextError::TooLarge)
     }
 }
 
@@ -168,55 +179,6 @@ impl FromStr for Amount {
 const DECIMALS: i64 = 6;
 /// The longest text that is accepted.
 const MAX_BYTES: usize = 64;
-
-/// A decimal number: its significant digits, and how many of them are behind the point.
-struct Decimal {
-    is_negative: bool,
-    /// `None` if they do not fit.
-    digits: Option<u64>,
-    /// Negative if zeros follow the digits.
-    decimals: i64,
-}
-
-impl Decimal {
-    fn parse(text: &str) -> Result<Self, AmountTextError> {
-        let (is_negative, unsigned) = match text.strip_prefix('-') {
-            Some(unsigned) => (true, unsigned),
-            None => (false, text),
-        };
-        let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-            Some((mantissa, exponent)) => (mantissa, Some(exponent)),
-            None => (unsigned, None),
-        };
-        let (whole, part) = match mantissa.split_once('.') {
-            Some((whole, part)) => (whole, Some(part)),
-            None => (mantissa, None),
-        };
-        let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let exponent = exponent.map_or(Some(0), |exponent| {
-            let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-            is_digits(digits).then(|| exponent.parse().ok()).flatten()
-        });
-        let exponent: i16 = exponent.ok_or(AmountTextError::Form)?;
-        if text.len() > MAX_BYTES || !is_digits(whole) || !part.is_none_or(is_digits) {
-            return Err(AmountTextError::Form);
-        }
-        let part = part.unwrap_or_default();
-        let all = || whole.bytes().chain(part.bytes());
-        let zeros = all().rev().take_while(|&digit| digit == b'0').count();
-        let significant = all().take((whole.len() + part.len()).saturating_sub(zeros));
-        let digits = significant
-            .map(|digit| u64::from(digit - b'0'))
-            .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(digit));
-        let count = |digits: usize| i64::try_from(digits).unwrap_or(i64::MAX);
-        let decimals = count(part.len()) - count(zeros) - i64::from(exponent);
-        Ok(Self { is_negative, digits, decimals })
-    }
-
-    fn is_zero(&self) -> bool {
-        self.digits == Some(0)
-    }
-}
 
 /// Why a text is not an amount. The error does not quote the text, which may be a misplaced secret.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

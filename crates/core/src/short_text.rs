@@ -3,6 +3,9 @@
 //! Names travel with every decision. A shared counter would be one cache line that all threads write to; a packed
 //! small string is copied piecewise, which stalls the processor. This one is copied as whole machine words.
 
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// An immutable text: up to 23 bytes in place, longer ones shared.
@@ -47,6 +50,39 @@ impl ShortText {
             Self::InPlace(InPlace { bytes, len }) => &bytes[..usize::from(*len)],
             Self::Shared(text) => text.as_bytes(),
         }
+    }
+}
+
+impl PartialEq for ShortText {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for ShortText {}
+
+impl PartialOrd for ShortText {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ShortText {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+/// As a `str`, so that maps can be searched by one.
+impl Hash for ShortText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl fmt::Debug for ShortText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
     }
 }
 

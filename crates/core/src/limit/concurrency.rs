@@ -47,21 +47,13 @@ impl ConcurrencyBuilder {
     /// Builds the limit if it is within the bounds.
     pub fn build(self) -> Result<Limit, LimitError> {
         let Self { permits, hold } = self;
-        let capacity =
-            u32::try_from(permits).ok().filter(|permits| (1..=Limit::MAX_PERMITS).contains(permits));
-        let capacity = Amount::from_tokens(capacity.ok_or(LimitError::Permits(permits))?);
+        let is_bounded = (1..=u64::from(Limit::MAX_PERMITS)).contains(&permits);
+        let capacity = is_bounded.then(|| Amount::from(permits)).ok_or(LimitError::Permits(permits))?;
         let is_whole = hold.subsec_nanos().is_multiple_of(1_000_000);
+        let hold_ms = u32::try_from(hold.as_millis()).ok();
         let hold_ms =
-            u32::try_from(hold.as_millis()).ok().filter(|_| is_whole && Limit::HOLDS.contains(&hold));
-        let hold_ms = hold_ms.ok_or(LimitError::Hold(hold))?;
-        Ok(Limit { capacity, unit: Unit::default(), shape: Shape::Concurrency(Concurrency { hold_ms }) })
-    }
-}
-
-impl TryFrom<ConcurrencyBuilder> for Limit {
-    type Error = LimitError;
-
-    fn try_from(builder: ConcurrencyBuilder) -> Result<Self, LimitError> {
-        builder.build()
+            hold_ms.filter(|_| is_whole && Limit::HOLDS.contains(&hold)).ok_or(LimitError::Hold(hold))?;
+        let shape = Shape::Concurrency(Concurrency { hold_ms });
+        Ok(Limit { capacity, unit: Unit::default(), debt: Amount::ZERO, shape })
     }
 }

@@ -41,6 +41,7 @@ use crate::{Amount, Cost, Unit};
 pub struct Limit {
     capacity: Amount,
     unit: Unit,
+    debt: Amount,
     shape: Shape,
 }
 
@@ -154,28 +155,19 @@ impl Limit {
     /// The rate. `None` for another shape.
     #[inline]
     pub const fn rate(&self) -> Option<&Rate> {
-        match &self.shape {
-            Shape::Rate(rate) => Some(rate),
-            Shape::Quota(_) | Shape::Concurrency(_) => None,
-        }
+        if let Shape::Rate(rate) = &self.shape { Some(rate) } else { None }
     }
 
     /// The windows of a quota. `None` for another shape.
     #[inline]
     pub const fn windows(&self) -> Option<QuotaWindows> {
-        match &self.shape {
-            Shape::Quota(quota) => Some(quota.windows()),
-            Shape::Rate(_) | Shape::Concurrency(_) => None,
-        }
+        if let Shape::Quota(quota) = &self.shape { Some(quota.windows()) } else { None }
     }
 
     /// How long a permit of a concurrency is held unless it is renewed or released. `None` for another shape.
     #[inline]
     pub const fn hold(&self) -> Option<Duration> {
-        match &self.shape {
-            Shape::Concurrency(concurrency) => Some(concurrency.hold()),
-            Shape::Rate(_) | Shape::Quota(_) => None,
-        }
+        if let Shape::Concurrency(concurrency) = &self.shape { Some(concurrency.hold()) } else { None }
     }
 
     /// True if it limits the number of requests in progress, and so needs a permit.
@@ -187,37 +179,30 @@ impl Limit {
     /// How long an instance may keep tokens that it took from a shared store in advance. `None` if every decision asks the store.
     #[inline]
     pub const fn lease(&self) -> Option<Duration> {
-        match &self.shape {
-            Shape::Rate(rate) => rate.lease(),
-            Shape::Quota(_) | Shape::Concurrency(_) => None,
-        }
+        if let Shape::Rate(rate) = &self.shape { rate.lease() } else { None }
     }
 
     /// Returns the limit without a lease, so that every decision asks the store.
     #[must_use]
     pub const fn without_lease(mut self) -> Self {
-        if let Shape::Rate(rate) = self.shape {
-            self.shape = Shape::Rate(rate.without_lease());
+        if let Shape::Rate(rate) = &mut self.shape {
+            rate.lease_us = 0;
         }
         self
     }
 
     /// How much late charges may take beyond what is available: the capacity unless set, zero for a concurrency.
     pub const fn debt(&self) -> Amount {
-        match &self.shape {
-            Shape::Rate(rate) => rate.debt(),
-            Shape::Quota(quota) => quota.debt(),
-            Shape::Concurrency(_) => Amount::ZERO,
-        }
+        self.debt
     }
 
     /// True if both have the same capacity and the same rate, windows or hold time. Ignores leases, debts and units.
     pub fn fills_like(&self, other: &Self) -> bool {
-        let as_fast = match (&self.shape, &other.shape) {
-            (Shape::Rate(own), Shape::Rate(other)) => own.is_as_fast_as(other),
-            (Shape::Quota(own), Shape::Quota(other)) => own.windows() == other.windows(),
-            (Shape::Concurrency(own), Shape::Concurrency(other)) => own == other,
-            (Shape::Rate(_) | Shape::Quota(_) | Shape::Concurrency(_), _) => false,
+        let as_fast = match (self.shape, other.shape) {
+            (Shape::Rate(own), Shape::Rate(other)) => {
+                own.per_second().to_bits() == other.per_second().to_bits()
+            }
+            (own, other) => own == other,
         };
         self.capacity == other.capacity && as_fast
     }
@@ -278,31 +263,25 @@ impl Limit {
         let replicas = i64::from(replicas.max(1));
         let part = |amount: Amount| Amount::from_micro(amount.micro() / replicas).floored_to(self.quantum());
         let capacity = part(self.capacity).max(self.quantum());
-        let debt = if self.debt() == self.capacity { capacity } else { part(self.debt()) };
+        let debt = if self.debt == self.capacity { capacity } else { part(self.debt) };
         let shape = match self.shape {
-            Shape::Rate(rate) => {
-                Shape::Rate(rate.share_of(replicas.unsigned_abs(), capacity).with_debt(debt))
-            }
-            Shape::Quota(quota) => Shape::Quota(quota.with_debt(debt)),
-            Shape::Concurrency(concurrency) => Shape::Concurrency(concurrency),
+            Shape::Rate(rate) => Shape::Rate(rate.share_of(replicas.unsigned_abs(), capacity)),
+            shape => shape,
         };
-        Self { capacity, shape, ..*self }
+        Self { capacity, debt, shape, ..*self }
     }
 
     /// Returns the limit with this capacity and, if it is a rate, this refill per period. A debt that equals the capacity follows
     /// it.
     pub fn resized(&self, capacity: Amount, refill: Amount, period: Duration) -> Result<Self, LimitError> {
-        let debt = (self.debt() != self.capacity).then(|| self.debt());
-        match &self.shape {
+        let (unit, debt) = (self.unit, (self.debt != self.capacity).then_some(self.debt));
+        match self.shape {
             Shape::Rate(rate) => {
-                let mut builder = RateBuilder::new(refill, period).burst(capacity).unit(self.unit);
-                (builder.lease, builder.debt) = (rate.lease(), debt);
-                builder.build()
+                let lease = rate.lease();
+                RateBuilder { capacity, unit, lease, debt, ..RateBuilder::new(refill, period) }.build()
             }
             Shape::Quota(quota) => {
-                let mut builder = QuotaBuilder::new(capacity, quota.windows()).unit(self.unit);
-                builder.debt = debt;
-                builder.build()
+                QuotaBuilder { unit, debt, ..QuotaBuilder::new(capacity, quota.windows()) }.build()
             }
             Shape::Concurrency(concurrency) => {
                 ConcurrencyBuilder::new(capacity.whole_tokens()).hold(concurrency.hold()).build()
@@ -313,13 +292,33 @@ impl Limit {
     /// Returns the capacity if it is within the bounds.
     fn bounded(capacity: Amount, unit: Unit) -> Result<Amount, LimitError> {
         let least = unit.quantum();
-        if least <= capacity && capacity <= Self::MAX_AMOUNT {
-            Ok(capacity)
-        } else {
-            Err(LimitError::Capacity { capacity, least })
-        }
+        let is_bounded = (least..=Self::MAX_AMOUNT).contains(&capacity);
+        is_bounded.then_some(capacity).ok_or(LimitError::Capacity { capacity, least })
+    }
+
+    /// Returns the limit with this debt, by default its capacity, if the debt is within the bounds.
+    fn with_debt(self, debt: Option<Amount>) -> Result<Self, LimitError> {
+        let debt = debt.unwrap_or(self.capacity);
+        let is_repaid_soon = self.rate().is_none_or(|rate| rate.gains_in_time(debt));
+        let is_bounded = (Amount::ZERO..=Self::MAX_AMOUNT).contains(&debt) && is_repaid_soon;
+        is_bounded.then_some(Self { debt, ..self }).ok_or(LimitError::Debt(debt))
     }
 }
+
+/// Lets a plan take builders.
+macro_rules! builds {
+    ($($builder:ty),*) => {$(
+        impl TryFrom<$builder> for Limit {
+            type Error = LimitError;
+
+            fn try_from(builder: $builder) -> Result<Self, LimitError> {
+                builder.build()
+            }
+        }
+    )*};
+}
+
+builds!(RateBuilder, QuotaBuilder, ConcurrencyBuilder);
 
 impl fmt::Display for Limit {
     /// Prints as `capacity, refill/period`, such as `10, 1/s`; a quota as `capacity per window`, such as `1000 per month in

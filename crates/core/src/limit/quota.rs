@@ -3,11 +3,10 @@
 use super::{Limit, LimitError, QuotaWindows, Shape};
 use crate::{Amount, Unit};
 
-/// As many tokens as the capacity in each window. Optionally a debt.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// As many tokens as the capacity in each window.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Quota {
     windows: QuotaWindows,
-    debt: Amount,
 }
 
 impl Quota {
@@ -16,23 +15,15 @@ impl Quota {
     pub const fn windows(&self) -> QuotaWindows {
         self.windows
     }
-
-    pub(super) const fn debt(&self) -> Amount {
-        self.debt
-    }
-
-    pub(super) const fn with_debt(self, debt: Amount) -> Self {
-        Self { debt, ..self }
-    }
 }
 
 /// A builder of a quota. [`build`](Self::build) checks the bounds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "call build(), or give it to a Plan"]
 pub struct QuotaBuilder {
-    capacity: Amount,
-    windows: QuotaWindows,
-    unit: Unit,
+    pub(super) capacity: Amount,
+    pub(super) windows: QuotaWindows,
+    pub(super) unit: Unit,
     pub(super) debt: Option<Amount>,
 }
 
@@ -54,20 +45,8 @@ impl QuotaBuilder {
 
     /// Builds the limit if it is within the bounds.
     pub fn build(self) -> Result<Limit, LimitError> {
-        let Self { windows, unit, .. } = self;
+        let Self { windows, unit, debt, .. } = self;
         let capacity = Limit::bounded(self.capacity, unit)?;
-        let debt = self.debt.unwrap_or(capacity);
-        if !(Amount::ZERO <= debt && debt <= Limit::MAX_AMOUNT) {
-            return Err(LimitError::Debt(debt));
-        }
-        Ok(Limit { capacity, unit, shape: Shape::Quota(Quota { windows, debt }) })
-    }
-}
-
-impl TryFrom<QuotaBuilder> for Limit {
-    type Error = LimitError;
-
-    fn try_from(builder: QuotaBuilder) -> Result<Self, LimitError> {
-        builder.build()
+        Limit { capacity, unit, debt: capacity, shape: Shape::Quota(Quota { windows }) }.with_debt(debt)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Limit, LimitError, Shape, write_span};
 use crate::{Amount, Unit};
 
-/// Tokens come back at a rate, up to the capacity. Optionally has a lease, which does not change what may pass, and a debt.
+/// Tokens come back at a rate, up to the capacity. Optionally has a lease, which does not change what may pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     refill: Amount,
@@ -14,9 +14,8 @@ pub struct Rate {
     /// Micro-tokens per microsecond, which is tokens per second. Derived from the two fields above, and stored because every
     /// decision multiplies by it, and this crate and the script must multiply by the same double.
     per_us: f64,
-    debt: Amount,
     /// Zero without a lease.
-    lease_us: u32,
+    pub(super) lease_us: u32,
 }
 
 impl Rate {
@@ -36,14 +35,6 @@ impl Rate {
         self.per_us
     }
 
-    pub(super) const fn debt(&self) -> Amount {
-        self.debt
-    }
-
-    pub(super) const fn with_debt(self, debt: Amount) -> Self {
-        Self { debt, ..self }
-    }
-
     pub(super) const fn lease(&self) -> Option<Duration> {
         match self.lease_us {
             0 => None,
@@ -51,12 +42,9 @@ impl Rate {
         }
     }
 
-    pub(super) const fn without_lease(self) -> Self {
-        Self { lease_us: 0, ..self }
-    }
-
-    pub(super) const fn is_as_fast_as(&self, other: &Self) -> bool {
-        self.per_us.to_bits() == other.per_us.to_bits()
+    /// True if this amount comes back within [`Limit::MAX_FILL`].
+    pub(super) fn gains_in_time(&self, amount: Amount) -> bool {
+        amount.as_f64() / self.per_us <= Limit::MAX_FILL.as_secs_f64()
     }
 
     /// The micro-tokens that come back in this time, rounded down.
@@ -93,25 +81,22 @@ impl Rate {
             Err(_) => period_of(Amount::TOKEN).or_else(|| period_of(least)).unwrap_or((least, u64::MAX)),
         };
         let share = Self::checked(capacity, refill, period_us);
-        share.unwrap_or_else(|_| Self::of(capacity, capacity, SLOWEST_US))
+        share.unwrap_or_else(|_| Self::of(capacity, SLOWEST_US))
     }
 
     fn checked(capacity: Amount, refill: Amount, period_us: u64) -> Result<Self, LimitError> {
-        let rate = Self::of(capacity, refill, period_us);
+        let rate = Self::of(refill, period_us);
         let per_second = rate.per_us;
-        if per_second > Limit::MAX_RATE {
-            return Err(LimitError::Rate(per_second));
+        match rate.gains_in_time(capacity) {
+            _ if per_second > Limit::MAX_RATE => Err(LimitError::Rate(per_second)),
+            true => Ok(rate),
+            false => Err(LimitError::FillTime { capacity, per_second }),
         }
-        if capacity.as_f64() / per_second > Limit::MAX_FILL.as_secs_f64() {
-            return Err(LimitError::FillTime { capacity, per_second });
-        }
-        Ok(rate)
     }
 
     /// Assembles a rate. The caller knows that the parts are within bounds, or checks the result.
-    fn of(capacity: Amount, refill: Amount, period_us: u64) -> Self {
-        let per_us = refill.micro() as f64 / period_us as f64;
-        Self { refill, period_us, per_us, debt: capacity, lease_us: 0 }
+    fn of(refill: Amount, period_us: u64) -> Self {
+        Self { refill, period_us, per_us: refill.micro() as f64 / period_us as f64, lease_us: 0 }
     }
 }
 
@@ -132,10 +117,10 @@ impl fmt::Display for Rate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "call build(), or give it to a Plan"]
 pub struct RateBuilder {
-    capacity: Amount,
-    refill: Amount,
-    period: Duration,
-    unit: Unit,
+    pub(super) capacity: Amount,
+    pub(super) refill: Amount,
+    pub(super) period: Duration,
+    pub(super) unit: Unit,
     pub(super) lease: Option<Duration>,
     pub(super) debt: Option<Amount>,
 }
@@ -168,7 +153,7 @@ impl RateBuilder {
 
     /// Builds the limit if it is within the bounds.
     pub fn build(self) -> Result<Limit, LimitError> {
-        let Self { refill, unit, .. } = self;
+        let Self { refill, unit, lease, debt, .. } = self;
         // Checked first: without a burst the capacity equals the refill, and the error has to name the number that was written.
         if !(Amount::ZERO < refill && refill <= Limit::MAX_AMOUNT) {
             return Err(LimitError::Refill(refill));
@@ -176,27 +161,14 @@ impl RateBuilder {
         let capacity = Limit::bounded(self.capacity, unit)?;
         let period_us = u64::try_from(self.period.as_micros())
             .ok()
-            .filter(|&us| us > 0 && u128::from(us) * 1_000 == self.period.as_nanos())
+            .filter(|&us| us > 0 && Duration::from_micros(us) == self.period)
             .ok_or(LimitError::Period(self.period))?;
         let mut rate = Rate::checked(capacity, refill, period_us)?;
-        if let Some(lease) = self.lease {
+        if let Some(lease) = lease {
             let lease_us = u32::try_from(lease.as_micros()).ok().filter(|_| Limit::LEASES.contains(&lease));
             rate.lease_us = lease_us.ok_or(LimitError::Lease(lease))?;
         }
-        if let Some(debt) = self.debt {
-            let is_repaid_soon = debt.as_f64() / rate.per_us <= Limit::MAX_FILL.as_secs_f64();
-            let is_bounded = Amount::ZERO <= debt && debt <= Limit::MAX_AMOUNT && is_repaid_soon;
-            rate.debt = if is_bounded { debt } else { return Err(LimitError::Debt(debt)) };
-        }
-        Ok(Limit { capacity, unit, shape: Shape::Rate(rate) })
-    }
-}
-
-impl TryFrom<RateBuilder> for Limit {
-    type Error = LimitError;
-
-    fn try_from(builder: RateBuilder) -> Result<Self, LimitError> {
-        builder.build()
+        Limit { capacity, unit, debt: capacity, shape: Shape::Rate(rate) }.with_debt(debt)
     }
 }
 

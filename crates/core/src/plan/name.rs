@@ -1,9 +1,7 @@
 //! Names of plans and limits: short, printable, safe in a header, a metric label and a Redis key.
 
 use std::borrow::Borrow;
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use crate::short_text::ShortText;
@@ -15,22 +13,17 @@ const MAX_BYTES: usize = 64;
 const SHADOW: &str = "shadow:";
 
 /// The name of a plan: `free`, `gold`.
-#[derive(Clone)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PlanName(ShortText);
 
 /// The full name of a limit: that of its plan, or `plan/limit` if the plan has several limits.
-#[derive(Clone)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LimitName(ShortText);
 
 impl PlanName {
     /// The name, if it consists of letters, digits, `.`, `_` and `-`.
     pub fn new(name: &str) -> Result<Self, NameError> {
         part(name).map(|name| Self(ShortText::new(name)))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
     }
 }
 
@@ -71,21 +64,10 @@ impl LimitName {
         self.as_str().strip_prefix(SHADOW).unwrap_or(self.as_str())
     }
 
-    /// The text as bytes. Cheaper than [`as_str`](Self::as_str), which checks them for UTF-8.
-    #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-
     /// The name of `limit` within `plan`.
     pub fn within(plan: &PlanName, limit: &str) -> Result<Self, NameError> {
         let limit = part(limit)?;
         Ok(Self(ShortText::new(&format!("{plan}/{limit}"))))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        self.0.as_str()
     }
 }
 
@@ -98,41 +80,22 @@ impl From<&PlanName> for LimitName {
 
 macro_rules! reads_as_text {
     ($name:ident) => {
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                self.0.as_str()
+            }
+
+            /// The text as bytes. Cheaper than [`as_str`](Self::as_str), which checks them for UTF-8.
+            #[inline]
+            pub fn as_bytes(&self) -> &[u8] {
+                self.0.as_bytes()
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(self.as_str())
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}({:?})", stringify!($name), self.as_str())
-            }
-        }
-
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.0.as_bytes() == other.0.as_bytes()
-            }
-        }
-
-        impl Eq for $name {}
-
-        impl Hash for $name {
-            fn hash<H: Hasher>(&self, state: &mut H) {
-                self.as_str().hash(state);
-            }
-        }
-
-        impl Ord for $name {
-            fn cmp(&self, other: &Self) -> Ordering {
-                self.0.as_bytes().cmp(other.0.as_bytes())
-            }
-        }
-
-        impl PartialOrd for $name {
-            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-                Some(self.cmp(other))
             }
         }
 

@@ -1,12 +1,12 @@
 //! Plans by name.
 
 use std::cell::{Ref, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use foldhash::HashMap;
 use thread_local::ThreadLocal;
 
 use super::{Plan, PlanName};
@@ -58,24 +58,17 @@ impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
 /// A replaced plan takes effect on the next decision. Buckets keep their tokens, up to the new capacity.
 #[derive(Default)]
 pub struct InMemoryPlans {
-    plans: ArcSwap<PlanTable>,
+    /// Sorted by name.
+    plans: ArcSwap<Vec<Plan>>,
     /// Incremented whenever plans are replaced.
     version: AtomicU64,
     seen: ThreadLocal<RefCell<ThreadCache>>,
 }
 
-/// The plans, and their positions by name.
-#[derive(Clone, Default)]
-struct PlanTable {
-    /// Each name is stored beside its plan as a plain string, because it is compared on every decision.
-    plans: Vec<(Box<str>, Plan)>,
-    places: HashMap<Box<str>, usize>,
-}
-
 /// A thread's cached copy of the plans, so that threads which only read share no memory that is written to.
 struct ThreadCache {
     version: u64,
-    plans: Arc<PlanTable>,
+    plans: Arc<Vec<Plan>>,
     /// The position of the plan that was found last, which the next decision usually needs again.
     last: usize,
 }
@@ -83,25 +76,27 @@ struct ThreadCache {
 impl InMemoryPlans {
     /// A registry of these plans. Of two plans with the same name, it keeps the later one.
     pub fn new(plans: impl IntoIterator<Item = Plan>) -> Self {
-        Self { plans: ArcSwap::from_pointee(plans.into_iter().collect()), ..Self::default() }
+        Self { plans: ArcSwap::from_pointee(sorted(plans)), ..Self::default() }
     }
 
     /// Replaces all plans in one step.
     pub fn replace_all(&self, plans: impl IntoIterator<Item = Plan>) {
-        self.plans.store(Arc::new(plans.into_iter().collect()));
-        self.version.fetch_add(1, Ordering::Release);
+        let plans = sorted(plans);
+        self.change(|_| plans.clone());
     }
 
     /// Adds the plan, or replaces the one of the same name.
     pub fn put(&self, plan: &Plan) {
-        self.plans.rcu(|table| table.plans().chain([plan]).cloned().collect::<PlanTable>());
-        self.version.fetch_add(1, Ordering::Release);
+        self.change(|plans| sorted(plans.iter().chain([plan]).cloned()));
     }
 
     /// Removes the plan. Its buckets stay in the store until they are full again.
     pub fn remove(&self, name: &str) {
-        let others = |plan: &&Plan| plan.name().as_str() != name;
-        self.plans.rcu(|table| table.plans().filter(others).cloned().collect::<PlanTable>());
+        self.change(|plans| plans.iter().filter(|plan| plan.name().as_str() != name).cloned().collect());
+    }
+
+    fn change(&self, change: impl Fn(&[Plan]) -> Vec<Plan>) {
+        self.plans.rcu(|plans| change(plans));
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -116,19 +111,18 @@ impl InMemoryPlans {
 
     /// Every plan, by name.
     pub fn all(&self) -> Vec<Plan> {
-        let mut plans: Vec<_> = self.plans.load().plans().cloned().collect();
-        plans.sort_by(|a, b| a.name().cmp(b.name()));
-        plans
+        self.plans.load().to_vec()
     }
 }
 
 impl PlanRegistry for InMemoryPlans {
     fn plan(&self, name: &str) -> Option<Plan> {
-        self.plans.load().find(name).map(|(_, plan)| plan.clone())
+        let plans = self.plans.load();
+        position(&plans, name).map(|position| plans[position].clone())
     }
 
     fn names(&self) -> Vec<PlanName> {
-        self.all().iter().map(|plan| plan.name().clone()).collect()
+        self.plans.load().iter().map(|plan| plan.name().clone()).collect()
     }
 
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
@@ -153,8 +147,8 @@ impl ThreadCache {
         if self.version != version {
             *self = Self { version, plans: registry.plans.load_full(), last: 0 };
         }
-        if self.plans.plans.get(self.last).is_none_or(|(last, _)| **last != *name) {
-            self.last = self.plans.find(name)?.0;
+        if self.last().is_none_or(|last| last.name().as_bytes() != name.as_bytes()) {
+            self.last = position(&self.plans, name)?;
         }
         self.last()
     }
@@ -162,34 +156,18 @@ impl ThreadCache {
     /// The plan that was found last.
     #[inline]
     fn last(&self) -> Option<&Plan> {
-        self.plans.plans.get(self.last).map(|(_, plan)| plan)
+        self.plans.get(self.last)
     }
 }
 
-impl PlanTable {
-    fn find(&self, name: &str) -> Option<(usize, &Plan)> {
-        let &place = self.places.get(name)?;
-        Some((place, &self.plans[place].1))
-    }
-
-    fn plans(&self) -> impl Iterator<Item = &Plan> {
-        self.plans.iter().map(|(_, plan)| plan)
-    }
+/// Sorts the plans by name. Of two with the same name, the later one is kept.
+fn sorted(plans: impl IntoIterator<Item = Plan>) -> Vec<Plan> {
+    let by_name: BTreeMap<_, _> = plans.into_iter().map(|plan| (plan.name().clone(), plan)).collect();
+    by_name.into_values().collect()
 }
 
-impl FromIterator<Plan> for PlanTable {
-    fn from_iter<I: IntoIterator<Item = Plan>>(plans: I) -> Self {
-        let mut table = Self::default();
-        for plan in plans {
-            let name: Box<str> = plan.name().as_str().into();
-            let place = *table.places.entry(name.clone()).or_insert(table.plans.len());
-            match table.plans.get_mut(place) {
-                Some(earlier) => earlier.1 = plan,
-                None => table.plans.push((name, plan)),
-            }
-        }
-        table
-    }
+fn position(plans: &[Plan], name: &str) -> Option<usize> {
+    plans.binary_search_by(|plan| plan.name().as_bytes().cmp(name.as_bytes())).ok()
 }
 
 impl fmt::Debug for InMemoryPlans {
