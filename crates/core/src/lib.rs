@@ -24,6 +24,7 @@ mod plan;
 mod short_text;
 mod store;
 mod unit;
+mod words;
 
 pub use amount::{Amount, AmountTextError};
 pub use bucket::{Bucket, BucketSlot, ChainPermits, PermitSet, decide, permit};

@@ -82,7 +82,7 @@ impl Hash for ShortText {
 
 impl fmt::Debug for ShortText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_str().fmt(f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 

@@ -7,72 +7,50 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
+use crate::words::words;
 use crate::{
     Amount, Bucket, Charge, Charges, Cost, Key, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome,
     Spent,
 };
 
-/// Why a request was allowed or denied.
-// As wide as a word: it is the niche of `Option<Decision>`, and a decision around a narrow tag is moved in odd pieces, at which the
-// processor stalls.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-#[repr(u64)]
-pub enum Reason {
-    /// Every limit covered the cost.
-    Ok,
-    /// A limit did not cover the cost.
-    Limited,
-    /// The store failed and the policy lets requests pass.
-    FailOpen,
-    /// The store failed and the policy refuses requests.
-    FailClosed,
-    /// The store failed and this machine decided alone.
-    Local,
-    /// A limit did not cover the cost, but the rule is in shadow mode.
-    Shadow,
-}
-
-impl Reason {
-    /// The name in the API and in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Limited => "limited",
-            Self::FailOpen => "fail_open",
-            Self::FailClosed => "fail_closed",
-            Self::Local => "local",
-            Self::Shadow => "shadow",
-        }
+words! {
+    /// Why a request was allowed or denied.
+    // As wide as a word: it is the niche of `Option<Decision>`, and a decision around a narrow tag is moved in odd pieces, at which the
+    // processor stalls.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    #[non_exhaustive]
+    #[repr(u64)]
+    pub enum Reason {
+        /// Every limit covered the cost.
+        Ok = "ok",
+        /// A limit did not cover the cost.
+        Limited = "limited",
+        /// The store failed and the policy lets requests pass.
+        FailOpen = "fail_open",
+        /// The store failed and the policy refuses requests.
+        FailClosed = "fail_closed",
+        /// The store failed and this machine decided alone.
+        Local = "local",
+        /// A limit did not cover the cost, but the rule is in shadow mode.
+        Shadow = "shadow",
     }
 }
 
-/// Where a decision came from.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum DecisionSource {
-    /// The store.
-    Store,
-    /// The embedded store that replaces a failed one.
-    Local,
-    /// The failure policy alone.
-    Policy,
-    /// A recent denial of the store that still holds.
-    DenyCache,
-    /// Tokens that this instance took from the store earlier.
-    Lease,
-}
-
-impl DecisionSource {
-    /// The label value in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Store => "store",
-            Self::Local => "local",
-            Self::Policy => "policy",
-            Self::DenyCache => "deny_cache",
-            Self::Lease => "lease",
-        }
+words! {
+    /// Where a decision came from.
+    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+    #[non_exhaustive]
+    pub enum DecisionSource {
+        /// The store.
+        Store = "store",
+        /// The embedded store that replaces a failed one.
+        Local = "local",
+        /// The failure policy alone.
+        Policy = "policy",
+        /// A recent denial of the store that still holds.
+        DenyCache = "deny_cache",
+        /// Tokens that this instance took from the store earlier.
+        Lease = "lease",
     }
 }
 

@@ -1,4 +1,4 @@
-//! One of two stores, chosen at run time.
+//! One of two stores, and one of two futures.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -25,22 +25,35 @@ pub enum EitherStore<E, S> {
 pin_project! {
     /// One of two futures. An `async` block would hold each of them twice.
     #[project = EitherProjection]
-    enum EitherFuture<E, S> {
-        Embedded { #[pin] future: E },
-        Shared { #[pin] future: S },
+    #[derive(Debug)]
+    pub enum EitherFuture<A, B> {
+        #[doc(hidden)]
+        First { #[pin] future: A },
+        #[doc(hidden)]
+        Second { #[pin] future: B },
     }
 }
 
-impl<E: Future, S: Future<Output = E::Output>> Future for EitherFuture<E, S> {
-    type Output = E::Output;
+impl<A: Future, B: Future<Output = A::Output>> Future for EitherFuture<A, B> {
+    type Output = A::Output;
 
     #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<E::Output> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A::Output> {
         match self.project() {
-            EitherProjection::Embedded { future } => future.poll(cx),
-            EitherProjection::Shared { future } => future.poll(cx),
+            EitherProjection::First { future } => future.poll(cx),
+            EitherProjection::Second { future } => future.poll(cx),
         }
     }
+}
+
+/// Evaluates an expression with the store in use.
+macro_rules! with {
+    ($either:expr, $store:ident => $result:expr) => {
+        match $either {
+            EitherStore::Embedded($store) => $result,
+            EitherStore::Shared($store) => $result,
+        }
+    };
 }
 
 impl<E: Store, S: Store> Store for EitherStore<E, S> {
@@ -53,50 +66,35 @@ impl<E: Store, S: Store> Store for EitherStore<E, S> {
         match self {
             Self::Embedded(store) => match store.call(operation, charges) {
                 Answer::Now(reply) => Answer::Now(reply),
-                Answer::Later(future) => Answer::Later(EitherFuture::Embedded { future }),
+                Answer::Later(future) => Answer::Later(EitherFuture::First { future }),
             },
             Self::Shared(store) => match store.call(operation, charges) {
                 Answer::Now(reply) => Answer::Now(reply),
-                Answer::Later(future) => Answer::Later(EitherFuture::Shared { future }),
+                Answer::Later(future) => Answer::Later(EitherFuture::Second { future }),
             },
         }
     }
 
     fn is_shared(&self) -> bool {
-        match self {
-            Self::Embedded(store) => store.is_shared(),
-            Self::Shared(store) => store.is_shared(),
-        }
+        with!(self, store => store.is_shared())
     }
 
     fn timeout(&self) -> Option<Duration> {
-        match self {
-            Self::Embedded(store) => store.timeout(),
-            Self::Shared(store) => store.timeout(),
-        }
+        with!(self, store => store.timeout())
     }
 
     #[inline]
     fn spend_one(&self, key: Key<'_>, limit: &NamedLimit, cost: Cost) -> Option<Spent> {
-        match self {
-            Self::Embedded(store) => store.spend_one(key, limit, cost),
-            Self::Shared(store) => store.spend_one(key, limit, cost),
-        }
+        with!(self, store => store.spend_one(key, limit, cost))
     }
 }
 
 impl<E: Inspect, S: Inspect> Inspect for EitherStore<E, S> {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        match self {
-            Self::Embedded(store) => store.holders(charges).await,
-            Self::Shared(store) => store.holders(charges).await,
-        }
+        with!(self, store => store.holders(charges).await)
     }
 
     async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
-        match self {
-            Self::Embedded(store) => store.kept(charges).await,
-            Self::Shared(store) => store.kept(charges).await,
-        }
+        with!(self, store => store.kept(charges).await)
     }
 }

@@ -7,13 +7,11 @@ mod inspect;
 mod operation;
 mod reply;
 
-use std::pin::Pin;
+use std::future::{Ready, ready};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use pin_project_lite::pin_project;
-
+use self::either::EitherFuture;
 pub use self::either::EitherStore;
 pub use self::error::StoreError;
 pub use self::ext::StoreExt;
@@ -68,37 +66,13 @@ pub enum Answer<F> {
 
 impl<F: Future<Output = Result<Reply, StoreError>>> IntoFuture for Answer<F> {
     type Output = Result<Reply, StoreError>;
-    type IntoFuture = AnswerFuture<F>;
+    type IntoFuture = EitherFuture<Ready<Self::Output>, F>;
 
     #[inline]
-    fn into_future(self) -> AnswerFuture<F> {
+    fn into_future(self) -> Self::IntoFuture {
         match self {
-            Self::Now(reply) => AnswerFuture::Now { reply: Some(reply) },
-            Self::Later(future) => AnswerFuture::Later { future },
-        }
-    }
-}
-
-pin_project! {
-    /// Waits for the reply of a store. An `async` block would hold the future of the store twice.
-    #[project = AnswerProjection]
-    #[derive(Debug)]
-    pub enum AnswerFuture<F> {
-        #[doc(hidden)]
-        Now { reply: Option<Result<Reply, StoreError>> },
-        #[doc(hidden)]
-        Later { #[pin] future: F },
-    }
-}
-
-impl<F: Future<Output = Result<Reply, StoreError>>> Future for AnswerFuture<F> {
-    type Output = Result<Reply, StoreError>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            AnswerProjection::Now { reply } => Poll::Ready(reply.take().expect("it is polled once")),
-            AnswerProjection::Later { future } => future.poll(cx),
+            Self::Now(reply) => EitherFuture::First { future: ready(reply) },
+            Self::Later(future) => EitherFuture::Second { future },
         }
     }
 }

@@ -50,8 +50,19 @@ impl Reply {
     /// Converts into the outcome for a caller that asks whether it may proceed.
     #[inline]
     pub fn into_outcome(self) -> Outcome {
-        Outcome { allowed: self.verdict != Verdict::Denied, at: self.at, buckets: self.buckets }
+        self.into()
     }
+}
+
+impl From<Reply> for Outcome {
+    #[inline]
+    fn from(reply: Reply) -> Self {
+        Self { allowed: reply.verdict != Verdict::Denied, at: reply.at, buckets: reply.buckets }
+    }
+}
+
+impl From<Reply> for () {
+    fn from(_: Reply) {}
 }
 
 /// Whether a chain may proceed, and the buckets afterwards, in the order of the charges.
