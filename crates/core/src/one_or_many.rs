@@ -7,10 +7,10 @@ use std::ops::{Deref, DerefMut};
 ///
 /// Most decisions have one limit. It is a plain `enum` instead of a vector over raw memory, because the compiler then sees the
 /// fields of the single element and does not move them through memory.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 pub struct OneOrMany<T>(Repr<T>);
 
-#[derive(Clone, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 enum Repr<T> {
     One(T),
     /// Empty, or more than one element.
@@ -41,15 +41,14 @@ impl<T> OneOrMany<T> {
 
     /// Adds an element at the end.
     pub fn push(&mut self, element: T) {
-        match &mut self.0 {
-            Repr::Many(many) if many.is_empty() => self.0 = Repr::One(element),
-            Repr::Many(many) => many.push(element),
-            Repr::One(_) => {
-                if let Repr::One(first) = std::mem::replace(&mut self.0, Repr::Many(Vec::new())) {
-                    self.0 = Repr::Many(vec![first, element]);
-                }
+        self.0 = match std::mem::replace(&mut self.0, Repr::Many(Vec::new())) {
+            Repr::Many(many) if many.is_empty() => Repr::One(element),
+            Repr::Many(mut many) => {
+                many.push(element);
+                Repr::Many(many)
             }
-        }
+            Repr::One(first) => Repr::Many(vec![first, element]),
+        };
     }
 }
 
@@ -58,8 +57,6 @@ impl<T> Default for OneOrMany<T> {
         Self::new()
     }
 }
-
-impl<T: Eq> Eq for OneOrMany<T> {}
 
 impl<T> Deref for OneOrMany<T> {
     type Target = [T];
@@ -85,13 +82,11 @@ impl<T> DerefMut for OneOrMany<T> {
 
 impl<T> FromIterator<T> for OneOrMany<T> {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
-        let mut elements = elements.into_iter();
-        let Some(first) = elements.next() else { return Self::new() };
-        let Some(second) = elements.next() else { return Self::one(first) };
-        let mut many = Vec::with_capacity(2 + elements.size_hint().0);
-        many.extend([first, second]);
-        many.extend(elements);
-        Self(Repr::Many(many))
+        let mut elements = elements.into_iter().fuse();
+        match (elements.next(), elements.next()) {
+            (Some(only), None) => Self::one(only),
+            (first, second) => Self(Repr::Many(first.into_iter().chain(second).chain(elements).collect())),
+        }
     }
 }
 

@@ -78,10 +78,15 @@ fn doubtful(bytes: [u8; 8]) -> u64 {
 
 #[cold]
 fn find_control(text: &str) -> Result<(), KeyError> {
-    match text.chars().enumerate().find(|(_, c)| c.is_control()) {
-        Some((at, c)) => Err(KeyError::Control { at, code: c.into() }),
-        None => Ok(()),
-    }
+    first_control(text).map_or(Ok(()), |(at, code)| Err(KeyError::Control { at, code }))
+}
+
+/// The position and the code point of the first control character.
+pub(super) fn first_control(text: &str) -> Option<(usize, u32)> {
+    text.chars()
+        .enumerate()
+        .find(|(_, character)| character.is_control())
+        .map(|(at, found)| (at, found.into()))
 }
 
 /// Why a text is not a key.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::key::first_control;
 use crate::Micros;
 
 /// Identifies a permit: 32 hexadecimal digits, of which the first 12 are the time of the request in milliseconds since the Unix
@@ -34,10 +35,9 @@ impl PermitId {
             return Err(PermitIdError::Form);
         }
         match holder.strip_prefix('@') {
-            Some("") => return Err(PermitIdError::Form),
-            Some(holder) => Self::check_holder(holder)?,
+            Some(holder) if !holder.is_empty() => Self::check_holder(holder)?,
             None if holder.is_empty() => {}
-            None => return Err(PermitIdError::Form),
+            _ => return Err(PermitIdError::Form),
         }
         Ok(Self(text.into()))
     }
@@ -47,10 +47,8 @@ impl PermitId {
         if holder.len() > Self::MAX_HOLDER_BYTES {
             return Err(PermitIdError::Holder(holder.len()));
         }
-        match holder.chars().enumerate().find(|(_, character)| character.is_control()) {
-            Some((at, character)) => Err(PermitIdError::HolderControl { at, code: character.into() }),
-            None => Ok(()),
-        }
+        let control = first_control(holder);
+        control.map_or(Ok(()), |(at, code)| Err(PermitIdError::HolderControl { at, code }))
     }
 
     /// The text.

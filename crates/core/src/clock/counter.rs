@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Clock;
 use crate::Micros;
 
 /// The interval at which the slow path checks the counter, in microseconds of this clock.
@@ -16,6 +17,8 @@ pub(super) struct AnchoredCounter {
     source: quanta::Clock,
     /// Microseconds per tick of the counter, in units of 2^-64: one multiplication converts a count to a time.
     us_per_tick: u64,
+    /// The clock that the counter starts from and is compared with.
+    pub(super) wall: Box<dyn Clock>,
     /// Added to the counter's microseconds. Wraps around if the counter is ahead of the time.
     offset_us: AtomicU64,
     /// The time of the last check. Written at most ten times a second, so that threads which share the clock do not contend for its
@@ -24,19 +27,19 @@ pub(super) struct AnchoredCounter {
 }
 
 impl AnchoredCounter {
-    /// A counter that reads `now` at this moment.
-    pub(super) fn new(source: quanta::Clock, now: Micros) -> Self {
-        let us_per_tick = us_per_tick(&source);
-        let counter =
-            Self { source, us_per_tick, offset_us: AtomicU64::new(0), checked_us: AtomicU64::new(now.get()) };
-        counter.offset_us.store(now.get().wrapping_sub(counter.counted_us()), Ordering::Relaxed);
+    /// A counter that starts at the wall time of this moment.
+    pub(super) fn new(source: quanta::Clock, wall: Box<dyn Clock>) -> Self {
+        let (us_per_tick, now_us) = (us_per_tick(&source), wall.now().get());
+        let [offset_us, checked_us] = [0, now_us].map(AtomicU64::new);
+        let mut counter = Self { source, us_per_tick, wall, offset_us, checked_us };
+        *counter.offset_us.get_mut() = now_us.wrapping_sub(counter.counted_us());
         counter
     }
 
-    /// The current time. Calls `correct` at most ten times a second, with the time and the microseconds since the last call. It
-    /// returns by how much to move the clock from then on.
+    /// The current time. Calls `correct` at most ten times a second, with the microseconds by which the wall clock is ahead and those
+    /// since the last call. It returns by how much to move the clock from then on.
     #[inline]
-    pub(super) fn now(&self, correct: impl FnOnce(u64, u64) -> i64) -> Micros {
+    pub(super) fn now(&self, correct: impl FnOnce(i64, u64) -> i64) -> Micros {
         let now_us = self.read_us().1;
         if now_us.wrapping_sub(self.checked_us.load(Ordering::Relaxed)) < CHECK_EVERY_US {
             return Micros::new(now_us);
@@ -59,7 +62,7 @@ impl AnchoredCounter {
     }
 
     #[cold]
-    fn checked_now_us(&self, correct: impl FnOnce(u64, u64) -> i64) -> u64 {
+    fn checked_now_us(&self, correct: impl FnOnce(i64, u64) -> i64) -> u64 {
         loop {
             let checked_us = self.checked_us.load(Ordering::Acquire);
             let (offset_us, now_us) = self.read_us();
@@ -78,11 +81,12 @@ impl AnchoredCounter {
     }
 
     /// Moves the clock by the result of `correct`. Only one thread does so in each interval.
-    fn check(&self, checked_us: u64, now_us: u64, correct: impl FnOnce(u64, u64) -> i64) {
+    fn check(&self, checked_us: u64, now_us: u64, correct: impl FnOnce(i64, u64) -> i64) {
         let elapsed_us = now_us.wrapping_sub(checked_us);
         let due = elapsed_us >= CHECK_EVERY_US;
         if due && replaced(&self.checked_us, checked_us, now_us) {
-            let by_us = correct(now_us, elapsed_us);
+            let ahead_us = self.wall.now().get().wrapping_sub(now_us).cast_signed();
+            let by_us = correct(ahead_us, elapsed_us);
             self.offset_us.fetch_add(by_us.cast_unsigned(), Ordering::AcqRel);
         }
     }

@@ -4,6 +4,7 @@ mod counter;
 mod slewed;
 mod system;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,6 +29,12 @@ pub trait Clock: Send + Sync {
     #[inline]
     fn wall_ahead_us(&self) -> i64 {
         0
+    }
+}
+
+impl fmt::Debug for dyn Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
     }
 }
 

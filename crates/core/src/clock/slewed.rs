@@ -1,6 +1,5 @@
 //! A clock for several machines that share buckets.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::counter::AnchoredCounter;
@@ -19,27 +18,17 @@ const LONGEST_US: u64 = 1_000_000;
 /// therefore follows the wall clock however long the process runs, and if the wall clock jumps by hours, buckets refill 1% faster
 /// than they should, not by hours' worth at once. The cost: an instance whose wall clock was wrong by a minute is right again after
 /// a hundred minutes, or after a restart. Clones share the time.
-#[derive(Clone)]
-pub struct SlewedClock {
-    counter: Arc<AnchoredCounter>,
-    wall: Arc<dyn Clock>,
-}
+#[derive(Clone, Debug)]
+pub struct SlewedClock(Arc<AnchoredCounter>);
 
 impl SlewedClock {
     /// A clock that starts at the current wall time.
     pub fn new() -> Self {
-        Self::following(quanta::Clock::new(), Arc::new(Wall))
+        Self::following(quanta::Clock::new(), Box::new(Wall))
     }
 
-    fn following(source: quanta::Clock, wall: Arc<dyn Clock>) -> Self {
-        Self { counter: Arc::new(AnchoredCounter::new(source, wall.now())), wall }
-    }
-
-    /// By how much to move a clock that shows `now_us`, `elapsed_us` after its last correction.
-    fn correction_us(&self, now_us: u64, elapsed_us: u64) -> i64 {
-        let behind_us = self.wall.now().get().wrapping_sub(now_us).cast_signed();
-        let most_us = (elapsed_us.min(LONGEST_US) / SLEW).cast_signed();
-        behind_us.clamp(-most_us, most_us)
+    fn following(source: quanta::Clock, wall: Box<dyn Clock>) -> Self {
+        Self(Arc::new(AnchoredCounter::new(source, wall)))
     }
 }
 
@@ -52,17 +41,14 @@ impl Default for SlewedClock {
 impl Clock for SlewedClock {
     #[inline]
     fn now(&self) -> Micros {
-        self.counter.now(|now_us, elapsed_us| self.correction_us(now_us, elapsed_us))
+        self.0.now(|behind_us, elapsed_us| {
+            let most_us = (elapsed_us.min(LONGEST_US) / SLEW).cast_signed();
+            behind_us.clamp(-most_us, most_us)
+        })
     }
 
     fn wall(&self) -> Micros {
-        self.wall.now()
-    }
-}
-
-impl fmt::Debug for SlewedClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SlewedClock").field("counter", &self.counter).finish_non_exhaustive()
+        self.0.wall.now()
     }
 }
 
@@ -101,7 +87,7 @@ mod tests {
         fn new() -> Self {
             let ((source, counter), wall) = (quanta::Clock::mock(), FakeClock::default());
             counter.increment(24 * HOUR);
-            let clock = SlewedClock::following(source, Arc::new(wall.clone()));
+            let clock = SlewedClock::following(source, Box::new(wall.clone()));
             Self { counter, wall, clock }
         }
 

@@ -1,6 +1,5 @@
 //! The machine's clock.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -13,12 +12,12 @@ use crate::Micros;
 ///
 /// If the CPU's counter restarts, as it may when the machine wakes up, the clock continues from its last time: time spent asleep is
 /// not counted. Clones share the time.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SystemClock(Arc<SystemTime>);
 
+#[derive(Debug)]
 struct SystemTime {
     counter: AnchoredCounter,
-    wall: Box<dyn Clock>,
     /// How far the wall clock was ahead at the last check.
     ahead_us: AtomicI64,
 }
@@ -38,8 +37,8 @@ impl SystemClock {
     }
 
     fn counted_by(source: quanta::Clock, wall: Box<dyn Clock>) -> Self {
-        let counter = AnchoredCounter::new(source, wall.now());
-        Self(Arc::new(SystemTime { counter, wall, ahead_us: AtomicI64::new(0) }))
+        let counter = AnchoredCounter::new(source, wall);
+        Self(Arc::new(SystemTime { counter, ahead_us: AtomicI64::new(0) }))
     }
 }
 
@@ -52,11 +51,11 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Micros {
-        self.0.counter.now(|now_us, _| self.0.look_at_wall(now_us))
+        self.0.counter.now(|ahead_us, _| self.0.record(ahead_us))
     }
 
     fn wall(&self) -> Micros {
-        self.0.wall.now()
+        self.0.counter.wall.now()
     }
 
     #[inline]
@@ -67,18 +66,11 @@ impl Clock for SystemClock {
 
 impl SystemTime {
     /// Records how far the wall clock is ahead. The clock itself is not moved.
-    fn look_at_wall(&self, now_us: u64) -> i64 {
-        let ahead_us = self.wall.now().get().wrapping_sub(now_us).cast_signed();
+    fn record(&self, ahead_us: i64) -> i64 {
         if ahead_us.abs_diff(self.ahead_us.load(Ordering::Relaxed)) >= STEP_US {
             self.ahead_us.store(ahead_us, Ordering::Relaxed);
         }
         0
-    }
-}
-
-impl fmt::Debug for SystemClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SystemClock").field("counter", &self.0.counter).finish_non_exhaustive()
     }
 }
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 pub use self::failure::{FailurePolicy, FailureReason, UnknownPolicy};
 use crate::words::words;
 use crate::{
-    Amount, Bucket, Charge, Charges, Cost, Key, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome,
-    Spent,
+    Amount, Bucket, Charge, Charges, Cost, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome, Spent,
 };
 
 words! {
@@ -217,10 +216,8 @@ impl Decision {
         let limit =
             Limit::per_second(Limit::MAX_AMOUNT).build().expect("the most tokens that a limit can hold");
         let name = LimitName::new("unlimited").expect("a word is a name");
-        let key = Key::new("unlimited").expect("a word is a key");
-        let charges = Charges::one(key, &NamedLimit::new(name, limit), Cost::ZERO);
-        let outcome = Outcome { allowed: true, at: now, buckets: OneOrMany::one(Bucket::full(&limit, now)) };
-        Self::from_outcome(&charges.expect("nothing is charged"), &outcome, DecisionSource::Policy)
+        let spent = Spent { allowed: true, at: now, bucket: Bucket::full(&limit, now) };
+        Self::from_spent(NamedLimit::new(name, limit), Cost::ZERO, spent, DecisionSource::Policy)
     }
 
     /// Allows a request because the store failed.

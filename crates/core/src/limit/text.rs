@@ -11,12 +11,13 @@ impl FromStr for Limit {
     /// Reads `REFILL/PERIOD` or `CAPACITY, REFILL/PERIOD`; the period is a unit (`s`, `min`, `h`, `day` and
     /// their long forms, `ms`, `us`) with an optional count: `5/10s`.
     fn from_str(text: &str) -> Result<Self, LimitTextError> {
-        let (capacity, refill) = match text.split_once(',') {
-            Some((capacity, refill)) => (Some(amount(capacity, text)?), refill),
-            None => (None, text),
-        };
-        let builder = rate(refill, text)?;
-        let builder = capacity.map_or(builder, |tokens| builder.burst(tokens));
+        let (capacity, refill) =
+            text.split_once(',').map_or((None, text), |(capacity, rate)| (Some(capacity), rate));
+        let builder = rate(refill).and_then(|builder| match capacity {
+            Some(capacity) => Some(builder.burst(amount(capacity)?)),
+            None => Some(builder),
+        });
+        let builder = builder.ok_or_else(|| unreadable(text))?;
         builder.build().map_err(|why| LimitTextError::OutOfBounds { text: text.to_owned(), why })
     }
 }
@@ -26,13 +27,17 @@ impl FromStr for RateBuilder {
 
     /// Reads `REFILL/PERIOD`, as in `1/s` or `5/10s`. [`build`](RateBuilder::build) checks the numbers.
     fn from_str(text: &str) -> Result<Self, LimitTextError> {
-        rate(text, text)
+        rate(text).ok_or_else(|| unreadable(text))
     }
 }
 
-fn rate(refill: &str, text: &str) -> Result<RateBuilder, LimitTextError> {
-    let (tokens, period) = refill.split_once('/').ok_or_else(|| unreadable(text))?;
-    Ok(Limit::per(amount(tokens, text)?, period_from(period.trim()).ok_or_else(|| unreadable(text))?))
+fn rate(text: &str) -> Option<RateBuilder> {
+    let (tokens, period) = text.split_once('/')?;
+    Some(Limit::per(amount(tokens)?, period_from(period.trim())?))
+}
+
+fn amount(text: &str) -> Option<Amount> {
+    text.trim().parse().ok()
 }
 
 fn period_from(period: &str) -> Option<Duration> {
@@ -49,10 +54,6 @@ fn period_from(period: &str) -> Option<Duration> {
         _ => return None,
     };
     count.checked_mul(unit_us).map(Duration::from_micros)
-}
-
-fn amount(number: &str, text: &str) -> Result<Amount, LimitTextError> {
-    number.trim().parse().map_err(|_| unreadable(text))
 }
 
 fn unreadable(text: &str) -> LimitTextError {
