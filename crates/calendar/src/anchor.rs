@@ -55,14 +55,8 @@ impl fmt::Display for Anchor {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("anchor = {anchor}: {}", bound(*.period))]
 pub struct AnchorError {
-    anchor: Anchor,
-    period: Period,
-}
-
-impl AnchorError {
-    pub(crate) fn new(anchor: Anchor, period: Period) -> Self {
-        Self { anchor, period }
-    }
+    pub(crate) anchor: Anchor,
+    pub(crate) period: Period,
 }
 
 /// The valid anchors of this period.

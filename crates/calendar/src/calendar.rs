@@ -32,10 +32,8 @@ impl Calendar {
     /// Sets the anchor: another hour, weekday, day of the month or day of the year. See [`Anchor`].
     pub fn anchor(self, anchor: impl Into<Anchor>) -> Result<Self, AnchorError> {
         let (anchor, period) = (anchor.into(), self.period());
-        match StartRule::anchored(period, &anchor) {
-            Some(rule) => Ok(Self { rule, ..self }),
-            None => Err(AnchorError::new(anchor, period)),
-        }
+        let rule = StartRule::anchored(period, &anchor).ok_or(AnchorError { anchor, period })?;
+        Ok(Self { rule, ..self })
     }
 
     /// The length of its windows.

@@ -25,28 +25,18 @@ impl Period {
     /// Every period, the shortest first.
     pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
+    /// The names in configuration, in the same order.
+    const NAMES: [&str; 6] = ["minute", "hour", "day", "week", "month", "year"];
+    const SECONDS: [u64; 6] = [60, 3_600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400];
+
     /// Its length; the average for a month and a year.
     pub const fn length(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Minute => 60,
-            Self::Hour => 3_600,
-            Self::Day => 86_400,
-            Self::Week => 7 * 86_400,
-            Self::Month => 30 * 86_400,
-            Self::Year => 365 * 86_400,
-        })
+        Duration::from_secs(Self::SECONDS[self as usize])
     }
 
     /// The name in configuration.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Minute => "minute",
-            Self::Hour => "hour",
-            Self::Day => "day",
-            Self::Week => "week",
-            Self::Month => "month",
-            Self::Year => "year",
-        }
+        Self::NAMES[self as usize]
     }
 }
 

@@ -1,6 +1,6 @@
 //! The starts of windows in local time. Knows dates, but no time zones.
 
-use jiff::civil::{Date, DateTime, Weekday, date};
+use jiff::civil::{Date, DateTime, Weekday};
 
 use crate::anchor::Anchor;
 use crate::period::Period;
@@ -92,45 +92,40 @@ impl StartRule {
 impl DateRule {
     /// The last start at or before `wall`; `None` before the first date that can be represented.
     pub(crate) fn last_start(self, wall: DateTime) -> Option<DateTime> {
-        let (today, year) = (wall.date(), wall.year());
-        let start = match self {
-            Self::Day { hour } => today.at(hour, 0, 0, 0),
-            Self::Week { weekday } => {
-                let days = today.weekday().since(weekday);
-                return Some(days_after(today, -i32::from(days))?.at(0, 0, 0, 0));
-            }
-            Self::Month { day } => midnight(year, wall.month(), day),
-            Self::Year { month, day } => midnight(year, month, day),
-        };
-        if start <= wall {
-            return Some(start);
-        }
-        match self {
-            Self::Day { hour } => Some(today.yesterday().ok()?.at(hour, 0, 0, 0)),
-            Self::Month { day } if wall.month() == 1 => Some(midnight(year.checked_sub(1)?, 12, day)),
-            Self::Month { day } => Some(midnight(year, wall.month() - 1, day)),
-            Self::Year { month, day } => Some(midnight(year.checked_sub(1)?, month, day)),
-            Self::Week { .. } => None,
-        }
+        let start = self.start(wall.date(), 0)?;
+        if start <= wall { Some(start) } else { self.start(wall.date(), -1) }
     }
 
     /// The start after this one; `None` after the last date that can be represented.
     pub(crate) fn next_start(self, start: DateTime) -> Option<DateTime> {
-        let next_year = || (start.year() < Date::MAX.year()).then(|| start.year() + 1);
+        self.start(start.date(), 1)
+    }
+
+    /// The start on this day, in its week, month or year, moved by this number of periods.
+    fn start(self, day: Date, by: i8) -> Option<DateTime> {
+        let midnight = |day: Date| day.at(0, 0, 0, 0);
         match self {
-            Self::Day { hour } => Some(start.date().tomorrow().ok()?.at(hour, 0, 0, 0)),
-            Self::Week { .. } => Some(days_after(start.date(), 7)?.at(0, 0, 0, 0)),
-            Self::Month { day } if start.month() == 12 => Some(midnight(next_year()?, 1, day)),
-            Self::Month { day } => Some(midnight(start.year(), start.month() + 1, day)),
-            Self::Year { month, day } => Some(midnight(next_year()?, month, day)),
+            Self::Day { hour } => Some(days_after(day, by.into())?.at(hour, 0, 0, 0)),
+            Self::Week { weekday } => {
+                let since = i32::from(day.weekday().since(weekday));
+                days_after(day, 7 * i32::from(by) - since).map(midnight)
+            }
+            Self::Month { day: first } => {
+                let months = i16::from(day.month() - 1 + by);
+                let (year, month) = (day.year() + months.div_euclid(12), months.rem_euclid(12) + 1);
+                day_within(year, month as i8, first).map(midnight)
+            }
+            Self::Year { month, day: first } => {
+                day_within(day.year() + i16::from(by), month, first).map(midnight)
+            }
         }
     }
 }
 
-/// The midnight that starts a day; that of the month's last day if the month has fewer.
-fn midnight(year: i16, month: i8, day: i8) -> DateTime {
-    let first = date(year, month, 1);
-    date(year, month, day.min(first.days_in_month())).at(0, 0, 0, 0)
+/// A day of a month; the month's last day if the month has fewer. `None` if the year cannot be represented.
+fn day_within(year: i16, month: i8, day: i8) -> Option<Date> {
+    let first = Date::new(year, month, 1).ok()?;
+    Date::new(year, month, day.min(first.days_in_month())).ok()
 }
 
 fn days_after(day: Date, days: i32) -> Option<Date> {

@@ -39,7 +39,6 @@ impl Amount {
     }
 
     /// The number of micro-tokens.
-    #[inline]
     pub const fn micro(self) -> i64 {
         self.0
     }

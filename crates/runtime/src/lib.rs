@@ -51,19 +51,14 @@ impl Runtime {
     /// The monotonic time, for deadlines and pauses. Does not advance by itself in a tokio test with paused time.
     #[inline]
     pub fn now(&self) -> Instant {
-        match &self.0 {
-            None => tokio::time::Instant::now().into_std(),
-            Some(driver) => driver.now(),
-        }
+        self.0.as_ref().map_or_else(|| tokio::time::Instant::now().into_std(), |driver| driver.now())
     }
 
     /// The time of the wall clock since the Unix epoch, to guess the time of another machine.
     #[allow(clippy::disallowed_methods, reason = "this is where the time is injected")]
     pub fn wall_time(&self) -> Duration {
-        match &self.0 {
-            None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            Some(driver) => driver.wall_time(),
-        }
+        let tokio = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.0.as_ref().map_or_else(tokio, |driver| driver.wall_time())
     }
 
     /// Waits for this time.
@@ -76,10 +71,8 @@ impl Runtime {
 
     /// Waits until this moment.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        match &self.0 {
-            None => Sleep::tokio(deadline),
-            Some(driver) => Sleep::driven(driver.sleep_until(deadline)),
-        }
+        let driven = |driver: &Arc<dyn Driver>| Sleep::Driven { sleep: driver.sleep_until(deadline) };
+        self.0.as_ref().map_or_else(|| Sleep::tokio(deadline), driven)
     }
 
     /// Waits for a future for at most this time. A future that is ready when it is first polled is always in time, starts no timer
@@ -95,18 +88,12 @@ impl Runtime {
 
     /// Returns a handle that starts tasks on the caller's runtime. `None` outside of a runtime.
     pub fn spawner(&self) -> Option<Spawner> {
-        match &self.0 {
-            None => Spawner::current(),
-            Some(driver) => Some(Spawner::driven(Arc::clone(driver))),
-        }
+        Spawner::new(self.0.as_ref())
     }
 
     /// A random number.
     pub fn random(&self) -> u64 {
-        match &self.0 {
-            None => fastrand::u64(..),
-            Some(driver) => driver.random(),
-        }
+        self.0.as_ref().map_or_else(|| fastrand::u64(..), |driver| driver.random())
     }
 
     /// A random number in the range [0, 1).
@@ -127,10 +114,7 @@ impl Runtime {
 
     /// The state of a hash with a random seed, so that no caller can choose keys that collide. Equal drivers give equal hashes.
     pub fn hash_state(&self) -> SeedableRandomState {
-        let shared = match &self.0 {
-            None => SharedSeed::global_random(),
-            Some(_) => SharedSeed::global_fixed(),
-        };
+        let shared = self.0.as_ref().map_or_else(SharedSeed::global_random, |_| SharedSeed::global_fixed());
         SeedableRandomState::with_seed(self.random(), shared)
     }
 

@@ -26,10 +26,6 @@ impl Sleep {
     pub(crate) fn tokio(deadline: Instant) -> Self {
         Self::Tokio { sleep: tokio::time::sleep_until(deadline.into()) }
     }
-
-    pub(crate) const fn driven(sleep: BoxFuture<()>) -> Self {
-        Self::Driven { sleep }
-    }
 }
 
 impl Future for Sleep {

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 
 use crate::{Driver, StopTask};
 
@@ -19,27 +18,26 @@ enum SpawnerKind {
 }
 
 /// A handle to a task. Dropping it does not end the task.
-pub struct Task(TaskKind);
-
-enum TaskKind {
-    Tokio(AbortHandle),
-    Driven(StopTask),
-}
+pub struct Task(StopTask);
 
 impl Spawner {
-    pub(crate) fn current() -> Option<Self> {
-        Handle::try_current().ok().map(|handle| Self(SpawnerKind::Tokio(handle)))
-    }
-
-    pub(crate) const fn driven(driver: Arc<dyn Driver>) -> Self {
-        Self(SpawnerKind::Driven(driver))
+    /// The spawner of a driver, or else of the tokio runtime of the caller.
+    pub(crate) fn new(driver: Option<&Arc<dyn Driver>>) -> Option<Self> {
+        let kind = match driver {
+            Some(driver) => SpawnerKind::Driven(Arc::clone(driver)),
+            None => SpawnerKind::Tokio(Handle::try_current().ok()?),
+        };
+        Some(Self(kind))
     }
 
     /// Starts a task. It is dropped if the runtime has ended.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Task {
         Task(match &self.0 {
-            SpawnerKind::Tokio(handle) => TaskKind::Tokio(handle.spawn(task).abort_handle()),
-            SpawnerKind::Driven(driver) => TaskKind::Driven(driver.spawn(Box::pin(task))),
+            SpawnerKind::Tokio(handle) => {
+                let task = handle.spawn(task).abort_handle();
+                Box::new(move || task.abort())
+            }
+            SpawnerKind::Driven(driver) => driver.spawn(Box::pin(task)),
         })
     }
 
@@ -56,10 +54,7 @@ impl Spawner {
 impl Task {
     /// Drops the task if it has not ended.
     pub fn stop(&self) {
-        match &self.0 {
-            TaskKind::Tokio(task) => task.abort(),
-            TaskKind::Driven(stop) => stop(),
-        }
+        (self.0)();
     }
 }
 

@@ -63,13 +63,11 @@ impl Bucket {
     }
 
     /// The amount that a store keeps. Its meaning depends on the shape of the limit.
-    #[inline]
     pub const fn amount(self) -> Amount {
         self.amount
     }
 
     /// The moment that a store keeps. Its meaning depends on the shape of the limit.
-    #[inline]
     pub const fn moment(self) -> Micros {
         self.moment
     }
@@ -151,7 +149,6 @@ impl Bucket {
     /// that lies more than a second ahead is rebased to `now`. A quota whose window ends after the next window is cut to the end of
     /// the current one. The amount is kept.
     #[must_use]
-    #[inline]
     pub fn rebased(self, limit: &Limit, now: Micros) -> Self {
         if self.moment <= now { self } else { self.rebased_back(limit, now) }
     }

@@ -31,7 +31,6 @@ impl Cost {
     }
 
     /// The amount.
-    #[inline]
     pub const fn amount(self) -> Amount {
         self.0
     }

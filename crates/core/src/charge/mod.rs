@@ -49,25 +49,21 @@ impl<'a> Charge<'a> {
     }
 
     /// True if the limit is a concurrency: the charge takes a permit, which is released later.
-    #[inline]
     pub const fn needs_permit(&self) -> bool {
         self.limit.limit().is_concurrency()
     }
 
     /// The key that pays.
-    #[inline]
     pub const fn key(&self) -> Key<'a> {
         self.key
     }
 
     /// The limit, with its name.
-    #[inline]
     pub const fn limit(&self) -> &NamedLimit {
         &self.limit
     }
 
     /// The amount to spend.
-    #[inline]
     pub const fn cost(&self) -> Cost {
         self.cost
     }
@@ -141,7 +137,6 @@ impl<'a> Charges<'a> {
     }
 
     /// The first charge that takes a permit. `None` if the chain has no concurrency.
-    #[inline]
     pub fn first_permit(&self) -> Option<&Charge<'a>> {
         self.0.iter().find(|charge| charge.needs_permit())
     }

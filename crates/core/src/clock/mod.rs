@@ -26,7 +26,6 @@ pub trait Clock: Send + Sync {
 
     /// The microseconds by which [`wall`](Self::wall) is ahead of [`now`](Self::now), as of at most a second ago. Cheap, so that a store
     /// in memory can ask for every decision. Zero for clocks that show the wall time.
-    #[inline]
     fn wall_ahead_us(&self) -> i64 {
         0
     }

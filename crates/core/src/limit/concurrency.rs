@@ -14,7 +14,6 @@ pub struct Concurrency {
 
 impl Concurrency {
     /// How long a permit is held unless it is renewed or released.
-    #[inline]
     pub const fn hold(&self) -> Duration {
         Duration::from_millis(self.hold_ms as u64)
     }

@@ -130,7 +130,6 @@ impl Limit {
     }
 
     /// The most that can be spent at once. For a concurrency the number of its permits, as tokens.
-    #[inline]
     pub const fn capacity(&self) -> Amount {
         self.capacity
     }
@@ -141,43 +140,36 @@ impl Limit {
     }
 
     /// The smallest amount that a question of cost 0 asks for.
-    #[inline]
     pub const fn quantum(&self) -> Amount {
         self.unit.quantum()
     }
 
     /// When its tokens come back.
-    #[inline]
     pub const fn shape(&self) -> &Shape {
         &self.shape
     }
 
     /// The rate. `None` for another shape.
-    #[inline]
     pub const fn rate(&self) -> Option<&Rate> {
         if let Shape::Rate(rate) = &self.shape { Some(rate) } else { None }
     }
 
     /// The windows of a quota. `None` for another shape.
-    #[inline]
     pub const fn windows(&self) -> Option<QuotaWindows> {
         if let Shape::Quota(quota) = &self.shape { Some(quota.windows()) } else { None }
     }
 
     /// How long a permit of a concurrency is held unless it is renewed or released. `None` for another shape.
-    #[inline]
     pub const fn hold(&self) -> Option<Duration> {
         if let Shape::Concurrency(concurrency) = &self.shape { Some(concurrency.hold()) } else { None }
     }
 
     /// True if it limits the number of requests in progress, and so needs a permit.
-    #[inline]
     pub const fn is_concurrency(&self) -> bool {
         matches!(self.shape, Shape::Concurrency(_))
     }
 
     /// How long an instance may keep tokens that it took from a shared store in advance. `None` if every decision asks the store.
-    #[inline]
     pub const fn lease(&self) -> Option<Duration> {
         if let Shape::Rate(rate) = &self.shape { rate.lease() } else { None }
     }
@@ -208,26 +200,22 @@ impl Limit {
     }
 
     /// The cost of a request under this limit: always one permit for a concurrency.
-    #[inline]
     pub(crate) const fn taken_by(&self, cost: Cost) -> Cost {
         if self.is_concurrency() { Cost::ONE } else { cost }
     }
 
     /// The amount that a bucket must have to cover this cost: the cost, or the quantum if it is zero.
-    #[inline]
     pub const fn asked(&self, cost: Cost) -> Amount {
         if cost.amount().micro() == 0 { self.quantum() } else { cost.amount() }
     }
 
     /// True if `available` covers the cost. Stores, leases, the deny cache and peeks all decide by this comparison, so that a cost
     /// of zero gets the same answer from each.
-    #[inline]
     pub const fn is_covered(&self, cost: Cost, available: Amount) -> bool {
         available.micro() >= self.asked(cost).micro()
     }
 
     /// True if a request of this cost can ever pass.
-    #[inline]
     pub const fn can_cover(&self, cost: Cost) -> bool {
         self.taken_by(cost).amount().micro() <= self.capacity.micro()
     }

@@ -11,7 +11,6 @@ pub struct Quota {
 
 impl Quota {
     /// The windows.
-    #[inline]
     pub const fn windows(&self) -> QuotaWindows {
         self.windows
     }

@@ -30,7 +30,6 @@ impl Rate {
     }
 
     /// Tokens per second, the one number that the arithmetic uses.
-    #[inline]
     pub const fn per_second(&self) -> f64 {
         self.per_us
     }

@@ -154,7 +154,6 @@ impl ThreadCache {
     }
 
     /// The plan that was found last.
-    #[inline]
     fn last(&self) -> Option<&Plan> {
         self.plans.get(self.last)
     }

@@ -49,7 +49,6 @@ pub trait Store: Send + Sync {
     /// Spends one charge without a list of charges, which would cost as much as the decision. For stores in memory. The caller
     /// guarantees that the limit is not a concurrency and that a full bucket covers the cost. `None` means that nothing was spent
     /// and that [`call`](Self::call) has to be used.
-    #[inline]
     fn spend_one(&self, _key: Key<'_>, _limit: &NamedLimit, _cost: Cost) -> Option<Spent> {
         None
     }

@@ -34,7 +34,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// [`Done`](Self::Done) if true, otherwise [`Denied`](Self::Denied).
-    #[inline]
     pub const fn done_if(done: bool) -> Self {
         if done { Self::Done } else { Self::Denied }
     }
@@ -42,13 +41,11 @@ impl Verdict {
 
 impl Reply {
     /// The reply to an operation that has no amount.
-    #[inline]
     pub fn new(verdict: Verdict, at: Micros, buckets: OneOrMany<Bucket>) -> Self {
         Self { verdict, amount: Amount::ZERO, at, buckets, settled: Box::default() }
     }
 
     /// Converts into the outcome for a caller that asks whether it may proceed.
-    #[inline]
     pub fn into_outcome(self) -> Outcome {
         self.into()
     }
