@@ -28,9 +28,9 @@ use crate::table::shard::{Shard, ShardState};
 /// ```
 #[derive(Debug)]
 pub struct MemoryStore<C = SystemClock> {
-    clock: C,
-    fingerprinter: Fingerprinter,
-    shards: Box<[Shard]>,
+    pub(crate) clock: C,
+    pub(crate) fingerprinter: Fingerprinter,
+    pub(crate) shards: Box<[Shard]>,
     permit_room: Arc<PermitRoom>,
 }
 
@@ -128,7 +128,7 @@ impl<C> MemoryStoreBuilder<C> {
         self.build_with(Fingerprinter::seeded(Seeds([1, seed, 2, seed.rotate_left(32)])))
     }
 
-    fn build_with(self, fingerprinter: Fingerprinter) -> MemoryStore<C> {
+    pub(crate) fn build_with(self, fingerprinter: Fingerprinter) -> MemoryStore<C> {
         let max_keys = self.max_keys.max(1);
         // A small store has one shard, so that its bound is exact.
         let shards = (max_keys / 4_096).next_power_of_two().min(MAX_SHARDS);
@@ -237,30 +237,11 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-impl<C: Clock> MemoryStoreBuilder<C> {
-    /// Builds an empty store with the seeds of a snapshot.
-    pub(crate) fn rebuild(self, seeds: Seeds) -> MemoryStore<C> {
-        self.build_with(Fingerprinter::seeded(seeds))
-    }
-}
-
 /// Access for snapshots.
 impl<C: Clock> MemoryStore<C> {
-    pub(crate) const fn clock(&self) -> &C {
-        &self.clock
-    }
-
-    pub(crate) const fn fingerprinter(&self) -> &Fingerprinter {
-        &self.fingerprinter
-    }
-
-    pub(crate) fn shards(&self) -> &[Shard] {
-        &self.shards
-    }
-
     /// Adds a saved permit.
     pub(crate) fn put_back_permit(&self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
-        self.shards[self.shard(fingerprint)].lock().permits().hold(fingerprint, id, until);
+        self.shards[self.shard(fingerprint)].lock().permits.hold(fingerprint, id, until);
     }
 
     /// Adds saved buckets. Sorts them by shard, so that each shard is locked once.
@@ -309,10 +290,8 @@ impl<C: Clock> Inspect for MemoryStore<C> {
     async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
         let kept = |charge: &Charge<'_>| {
             let (fingerprint, shard) = self.find(charge);
-            match self.shards[shard].lock().bucket(fingerprint) {
-                Some(_) => Kept::UntilFull,
-                None => Kept::Absent,
-            }
+            let is_kept = self.shards[shard].lock().entry(fingerprint).is_some();
+            if is_kept { Kept::UntilFull } else { Kept::Absent }
         };
         Ok(charges.iter().map(kept).collect())
     }
@@ -347,7 +326,7 @@ impl<'a> LockedChain<'a> {
             BucketSlot::read(if charge.needs_permit() {
                 Some(held.places(fingerprint, limit, now))
             } else {
-                held.bucket(fingerprint).map(|bucket| now.bucket_to_wall(bucket, limit))
+                held.entry(fingerprint).map(|entry| now.bucket_to_wall(entry.bucket(), limit))
             })
         };
         charges.iter().enumerate().map(read).collect()
@@ -361,10 +340,10 @@ impl<'a> LockedChain<'a> {
             let (limit, (fingerprint, held)) = (charge.limit().limit(), self.held(index));
             match slot.bucket {
                 None if slot.dirty => held.forget(fingerprint),
-                Some(bucket) if slot.dirty && !charge.needs_permit() => {
-                    held.write(fingerprint, now.bucket_from_wall(bucket, limit), limit, now);
+                Some(bucket) if !charge.needs_permit() => {
+                    let changed = slot.dirty.then(|| now.bucket_from_wall(bucket, limit));
+                    held.write(fingerprint, changed, limit, now);
                 }
-                Some(_) if !charge.needs_permit() => held.asked_under(fingerprint, limit, now),
                 _ => {}
             }
         }
@@ -386,16 +365,16 @@ impl ChainPermits for LockedChain<'_> {
 
     fn is_held(&mut self, index: usize, id: &PermitId, _: Micros) -> bool {
         let (now, (fingerprint, held)) = (self.now, self.held(index));
-        held.permits().is_held(fingerprint, id, now.steady)
+        held.permits.is_held(fingerprint, id, now.steady)
     }
 
     fn hold(&mut self, index: usize, id: &PermitId, time: Duration, _: Micros) {
         let (now, (fingerprint, held)) = (self.now, self.held(index));
-        held.permits().hold(fingerprint, id, now.steady + time);
+        held.permits.hold(fingerprint, id, now.steady + time);
     }
 
     fn release(&mut self, index: usize, id: &PermitId, _: Micros) {
         let (now, (fingerprint, held)) = (self.now, self.held(index));
-        held.permits().release(fingerprint, id, now.steady);
+        held.permits.release(fingerprint, id, now.steady);
     }
 }

@@ -149,6 +149,7 @@ impl Bucket {
     /// that lies more than a second ahead is rebased to `now`. A quota whose window ends after the next window is cut to the end of
     /// the current one. The amount is kept.
     #[must_use]
+    #[inline]
     pub fn rebased(self, limit: &Limit, now: Micros) -> Self {
         if self.moment <= now { self } else { self.rebased_back(limit, now) }
     }

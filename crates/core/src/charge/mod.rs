@@ -137,6 +137,7 @@ impl<'a> Charges<'a> {
     }
 
     /// The first charge that takes a permit. `None` if the chain has no concurrency.
+    #[inline]
     pub fn first_permit(&self) -> Option<&Charge<'a>> {
         self.0.iter().find(|charge| charge.needs_permit())
     }

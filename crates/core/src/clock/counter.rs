@@ -56,6 +56,7 @@ impl AnchoredCounter {
     }
 
     /// Microseconds that the counter has counted since its start.
+    #[inline]
     fn counted_us(&self) -> u64 {
         ((u128::from(self.source.raw()) * u128::from(self.us_per_tick)) >> 64) as u64
     }

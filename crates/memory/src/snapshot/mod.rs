@@ -58,50 +58,48 @@ impl<C: Clock> MemoryStore<C> {
     ///
     /// Writes one large piece per shard, so `to` needs no buffer.
     pub fn save(&self, mut to: impl Write) -> io::Result<Saved> {
-        let (now, wall) = (Now::of(self.clock()), self.clock().wall());
-        to.write_all(&SnapshotHeader::new(self.fingerprinter(), now.steady, wall).to_bytes())?;
-        let (mut copied, mut block) = (Vec::new(), Vec::new());
+        let (now, wall) = (Now::of(&self.clock), self.clock.wall());
+        to.write_all(&SnapshotHeader::new(&self.fingerprinter, now.steady, wall).to_bytes())?;
+        let (mut copied, mut block, mut permits) = (Vec::new(), Vec::new(), Vec::new());
         let (mut buckets, mut digest) = (0_u64, crc32fast::Hasher::new());
-        for shard in self.shards() {
+        for shard in &self.shards {
             copied.clear();
             // Memory is reserved before the lock is taken, so that decisions do not wait for the allocator.
-            let slots = shard.lock().slots();
+            let slots = shard.lock().table.slots().len();
             copied.reserve(slots);
-            shard.lock().copy_to(&mut copied);
-            let kept = copied.iter().filter(|entry| !entry.is_empty() && entry.level(now) < 1.0);
-            let count = write_block(&mut block, kept);
-            if count != END {
-                to.write_all(&block)?;
-                // Excludes the block's own checksum: the CRC of data followed by its CRC is constant.
-                digest.update(&block[..block.len() - size_of::<u32>()]);
-                buckets += u64::from(count);
+            // Copies free slots, too: the fastest way, since the lock is held meanwhile.
+            copied.extend_from_slice(shard.lock().table.slots());
+            copied.retain(|entry| !entry.is_empty() && entry.level(now) < 1.0);
+            if copied.is_empty() {
+                continue;
             }
+            block.clear();
+            block.extend((copied.len() as u32).to_le_bytes());
+            copied.iter().for_each(|entry| block.extend_from_slice(&entry.to_bytes()));
+            write_part(&mut to, &mut block, &mut digest)?;
+            buckets += copied.len() as u64;
         }
-        to.write_all(&end(buckets))?;
-        let permits = self.permits_block();
-        to.write_all(&permits)?;
-        digest.update(&permits[..permits.len() - size_of::<u32>()]);
+        let mut end = Vec::from(END.to_le_bytes());
+        end.extend(buckets.to_le_bytes());
+        seal(&mut end);
+        to.write_all(&end)?;
+        for shard in &self.shards {
+            permits.extend(
+                shard.lock().permits.iter().map(|(fingerprint, id, until)| (fingerprint, id.clone(), until)),
+            );
+        }
+        let mut block = Vec::from((permits.len() as u32).to_le_bytes());
+        for (fingerprint, id, until) in permits {
+            block.extend(
+                [fingerprint.place, fingerprint.check, until.get()].into_iter().flat_map(u64::to_le_bytes),
+            );
+            // Ids are shorter than 256 bytes.
+            block.push(id.as_str().len() as u8);
+            block.extend(id.as_str().as_bytes());
+        }
+        write_part(&mut to, &mut block, &mut digest)?;
         to.flush()?;
         Ok(Saved { buckets, digest: digest.finalize() })
-    }
-
-    /// The permits of all shards, preceded by their number.
-    fn permits_block(&self) -> Vec<u8> {
-        let (mut count, mut block) = (0_u32, vec![0; size_of::<u32>()]);
-        for shard in self.shards() {
-            for (fingerprint, id, until) in shard.lock().permits().iter() {
-                for word in [fingerprint.place, fingerprint.check, until.get()] {
-                    block.extend(word.to_le_bytes());
-                }
-                // Ids are shorter than 256 bytes.
-                block.push(id.as_str().len() as u8);
-                block.extend(id.as_str().as_bytes());
-                count += 1;
-            }
-        }
-        block[..size_of::<u32>()].copy_from_slice(&count.to_le_bytes());
-        seal(&mut block);
-        block
     }
 }
 
@@ -111,20 +109,15 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     pub fn restore(self, from: impl Read) -> Result<MemoryStore<C>, RestoreError> {
         let mut from = ChecksumReader::new(BufReader::with_capacity(64 * 1024, from));
         let header = SnapshotHeader::read(&mut from)?;
-        let store = self.rebuild(header.seeds);
-        if probe(store.fingerprinter()) != header.probe {
+        let store = self.build_with(Fingerprinter::seeded(header.seeds));
+        if probe(&store.fingerprinter) != header.probe {
             return Err(RestoreError::OtherHash);
         }
-        let now = Now::of(store.clock());
+        let now = Now::of(&store.clock);
         // Times are converted by the wall clock, because the clocks of the two stores may differ.
-        let here = header.wall.plus_us(now.steady.get()).get().saturating_sub(store.clock().wall().get());
-        let here = Micros::new(here);
+        let here = Micros::new(header.wall.plus_us(now.steady.get()).since_us(store.clock.wall()));
         let (mut buckets, mut block) = (0, Vec::new());
-        loop {
-            let count = u32::from_le_bytes(from.take()?);
-            if count == END {
-                break;
-            }
+        while let count @ 1.. = u32::from_le_bytes(from.take()?) {
             block.clear();
             for _ in 0..count {
                 let entry = BucketEntry::from_bytes(&from.take()?)
@@ -213,33 +206,16 @@ impl SnapshotHeader {
 }
 
 fn probe(fingerprinter: &Fingerprinter) -> Fingerprint {
-    let known = Key::new("a key that is never used").ok().zip(LimitName::new("probe").ok());
-    let limit = Limit::per_second(1).build().ok();
-    match known.zip(limit) {
-        Some(((key, name), limit)) => fingerprinter.of(key, &NamedLimit::new(name, limit)),
-        None => Fingerprint::NONE,
-    }
+    let key = Key::new("a key that is never used").expect("a word is a key");
+    let limit = Limit::per_second(1).build().expect("a token is within bounds");
+    fingerprinter.of(key, &NamedLimit::new(LimitName::new("probe").expect("a word is a name"), limit))
 }
 
-/// Replaces the contents of `block` with a block of buckets, and returns their number.
-fn write_block<'e>(block: &mut Vec<u8>, entries: impl Iterator<Item = &'e BucketEntry>) -> u32 {
-    block.clear();
-    block.extend(END.to_le_bytes());
-    let mut count = 0_u32;
-    for entry in entries {
-        block.extend_from_slice(&entry.to_bytes());
-        count += 1;
-    }
-    block[..size_of::<u32>()].copy_from_slice(&count.to_le_bytes());
-    seal(block);
-    count
-}
-
-fn end(buckets: u64) -> Vec<u8> {
-    let mut bytes = Vec::from(END.to_le_bytes());
-    bytes.extend(buckets.to_le_bytes());
-    seal(&mut bytes);
-    bytes
+/// Writes a part with its checksum. The digest leaves that out: the CRC of data followed by its CRC is constant.
+fn write_part(to: &mut impl Write, part: &mut Vec<u8>, digest: &mut crc32fast::Hasher) -> io::Result<()> {
+    digest.update(part);
+    seal(part);
+    to.write_all(part)
 }
 
 fn seal(bytes: &mut Vec<u8>) {
@@ -270,10 +246,10 @@ impl<R: Read> ChecksumReader<R> {
 
     /// Reads the checksum of the part that ends here, and compares it.
     fn check(&mut self) -> Result<(), RestoreError> {
-        let sum = std::mem::take(&mut self.sum).finalize();
-        let said = u32::from_le_bytes(self.take()?);
-        self.sum = crc32fast::Hasher::new();
-        if said == sum { Ok(()) } else { Err(RestoreError::Damaged("a checksum does not match")) }
+        let sum = self.sum.clone().finalize();
+        let is_sound = u32::from_le_bytes(self.take()?) == sum;
+        self.sum.reset();
+        is_sound.then_some(()).ok_or(RestoreError::Damaged("a checksum does not match"))
     }
 
     fn end(mut self) -> Result<(), RestoreError> {

@@ -51,10 +51,6 @@ impl BucketTable {
         self.slots.as_slice()
     }
 
-    pub(crate) fn get(&self, fingerprint: Fingerprint) -> Option<&BucketEntry> {
-        self.position(fingerprint).map(|index| &self.slots[index])
-    }
-
     pub(crate) fn get_mut(&mut self, fingerprint: Fingerprint) -> Option<&mut BucketEntry> {
         self.position(fingerprint).map(|index| &mut self.slots[index])
     }
@@ -63,7 +59,7 @@ impl BucketTable {
     pub(crate) fn insert(&mut self, entry: BucketEntry) {
         // A quarter of the slots stays free: otherwise runs of used slots grow long.
         if (self.held + 1) * 4 > self.slots.len() * 3 {
-            self.grow();
+            self.rehash((self.slots.len() + self.slots.len() / 2).max(MIN_SLOTS));
         }
         self.place(entry);
         self.held += 1;
@@ -189,12 +185,7 @@ impl BucketTable {
     }
 
     fn held_home(&self, index: usize) -> Option<usize> {
-        let entry = &self.slots[index];
-        if entry.is_empty() { None } else { self.home(entry.fingerprint()) }
-    }
-
-    fn grow(&mut self) {
-        self.rehash((self.slots.len() + self.slots.len() / 2).max(MIN_SLOTS));
+        Some(self.slots[index].fingerprint()).filter(|held| !held.is_none()).and_then(|held| self.home(held))
     }
 
     fn rehash(&mut self, larger: usize) {
@@ -281,7 +272,7 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), map.len());
                 for (&(place, check), &held) in &map {
-                    let found = table.get(Fingerprint { place, check }).map(|e| e.bucket().amount().micro());
+                    let found = table.get_mut(Fingerprint { place, check }).map(|e| e.bucket().amount().micro());
                     prop_assert_eq!(found, Some(held));
                 }
             }
@@ -295,7 +286,7 @@ mod tests {
             table.insert(entry(fingerprint(check << 60, check), held));
         }
         assert_eq!(table.evict(NOW), Some(0.9));
-        assert!(table.get(fingerprint(2 << 60, 2)).is_none());
+        assert!(table.get_mut(fingerprint(2 << 60, 2)).is_none());
         assert_eq!(table.len(), 2);
     }
 
@@ -312,7 +303,7 @@ mod tests {
                 table.insert(BucketEntry::new(place(check), bucket, &limit, Now::at(now)));
             }
             assert!(table.evict(Now::at(Micros::from_secs(3))).is_some());
-            assert!(table.get(place(3)).is_none());
+            assert!(table.get_mut(place(3)).is_none());
             assert_eq!(table.len(), 2);
         }
     }
@@ -324,7 +315,7 @@ mod tests {
         table.insert(entry(fingerprint(2 << 60, 2), 9_999_999));
         let slots = table.slots.len();
         assert_eq!(table.sweep(slots, NOW), 1);
-        assert!(table.get(fingerprint(2 << 60, 2)).is_some());
+        assert!(table.get_mut(fingerprint(2 << 60, 2)).is_some());
         assert_eq!(table.sweep(slots, Now::at(Micros::from_secs(2))), 1);
         assert_eq!(table.len(), 0);
     }

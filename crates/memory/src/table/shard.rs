@@ -21,14 +21,14 @@ pub(crate) struct Shard(Mutex<ShardState>);
 /// The state behind the lock.
 #[derive(Debug)]
 pub(crate) struct ShardState {
-    table: BucketTable,
+    pub(crate) table: BucketTable,
     /// The most buckets of this shard: its share of the store's bound.
     most: usize,
     /// The number of slots that each new key sweeps.
     sweep: usize,
     /// Buckets that were evicted before they were full again.
     evicted: u64,
-    permits: PermitTable,
+    pub(crate) permits: PermitTable,
 }
 
 impl Shard {
@@ -50,25 +50,23 @@ impl Shard {
 }
 
 impl ShardState {
-    pub(crate) fn bucket(&self, fingerprint: Fingerprint) -> Option<Bucket> {
-        self.table.get(fingerprint).map(BucketEntry::bucket)
-    }
-
     pub(crate) fn entry(&mut self, fingerprint: Fingerprint) -> Option<&mut BucketEntry> {
         self.table.get_mut(fingerprint)
     }
 
-    pub(crate) fn write(&mut self, fingerprint: Fingerprint, bucket: Bucket, limit: &Limit, now: Now) {
-        match self.table.get_mut(fingerprint) {
-            Some(entry) => entry.write(bucket, limit, now),
-            None => self.insert(BucketEntry::new(fingerprint, bucket, limit, now), now),
-        }
-    }
-
-    /// Records a limit whose question wrote nothing.
-    pub(crate) fn asked_under(&mut self, fingerprint: Fingerprint, limit: &Limit, now: Now) {
-        if let Some(entry) = self.table.get_mut(fingerprint) {
-            entry.asked_under(limit, now);
+    /// Writes a bucket if it was changed. If not, records the limit of the question.
+    pub(crate) fn write(
+        &mut self,
+        fingerprint: Fingerprint,
+        changed: Option<Bucket>,
+        limit: &Limit,
+        now: Now,
+    ) {
+        match (self.table.get_mut(fingerprint), changed) {
+            (Some(entry), Some(bucket)) => entry.write(bucket, limit, now),
+            (Some(entry), None) => entry.asked_under(limit, now),
+            (None, Some(bucket)) => self.insert(BucketEntry::new(fingerprint, bucket, limit, now), now),
+            (None, None) => {}
         }
     }
 
@@ -134,20 +132,6 @@ impl ShardState {
     /// Removes expired permits.
     pub(crate) fn sweep_permits(&mut self, now: Micros) {
         self.permits.sweep(usize::MAX, now);
-    }
-
-    pub(crate) const fn permits(&mut self) -> &mut PermitTable {
-        &mut self.permits
-    }
-
-    /// Appends a copy of every slot to `to`, free ones too: the fastest way, since the lock is held meanwhile.
-    pub(crate) fn copy_to(&self, to: &mut Vec<BucketEntry>) {
-        to.extend_from_slice(self.table.slots());
-    }
-
-    /// The number of slots that [`copy_to`](Self::copy_to) copies.
-    pub(crate) const fn slots(&self) -> usize {
-        self.table.slots().len()
     }
 
     pub(crate) fn usage(&mut self, now: Micros) -> Usage {
