@@ -37,7 +37,7 @@ impl From<&str> for Anchor {
 
 impl From<String> for Anchor {
     fn from(text: String) -> Self {
-        text.parse().map_or(Self::Text(text), Self::Number)
+        text.as_str().into()
     }
 }
 

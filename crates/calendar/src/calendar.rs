@@ -55,29 +55,13 @@ impl Calendar {
     pub fn window_at(&self, now: Micros) -> Window {
         let at = timestamp(now);
         let (start, end) = match self.rule {
-            StartRule::Clock { seconds } => (
+            StartRule::Clock(seconds) => (
                 zone::second(zone::clock_start(&self.zone, at, seconds)),
                 zone::second(zone::clock_end(&self.zone, at, seconds)),
             ),
             StartRule::Date(rule) => self.start_and_end(rule, at),
         };
         Window { start: start.map_or(EPOCH, micros), end: end.map_or(NEVER, micros) }
-    }
-
-    /// The window before the one that holds `now`, that one, and the one after it. Each ends where the next one starts.
-    ///
-    /// Before the first window and after the last one there is an empty one, which holds no moment.
-    pub fn windows_around(&self, now: Micros) -> [Window; 3] {
-        let current = self.window_at(now);
-        let previous = match current.start {
-            EPOCH => Window { start: EPOCH, end: EPOCH },
-            start => self.window_at(Micros::new(start.get() - 1)),
-        };
-        let next = match current.end {
-            NEVER => Window { start: NEVER, end: NEVER },
-            end => self.window_at(end),
-        };
-        [previous, current, next]
     }
 
     /// A moment as clocks in its zone show it, in RFC 3339: `2027-02-28T00:00:00+01:00`.

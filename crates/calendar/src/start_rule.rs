@@ -8,24 +8,14 @@ use crate::period::Period;
 /// A leap year, in which every day of the year exists.
 const LEAP_YEAR: i16 = 2000;
 
-/// The weekdays as they are written; three letters are enough.
-const WEEKDAYS: [(&str, Weekday); 7] = [
-    ("monday", Weekday::Monday),
-    ("tuesday", Weekday::Tuesday),
-    ("wednesday", Weekday::Wednesday),
-    ("thursday", Weekday::Thursday),
-    ("friday", Weekday::Friday),
-    ("saturday", Weekday::Saturday),
-    ("sunday", Weekday::Sunday),
-];
+/// The weekdays as they are written, from Monday; three letters are enough.
+const WEEKDAYS: [&str; 7] = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
 /// A period with a valid anchor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StartRule {
     /// Every full minute or hour, in seconds.
-    Clock {
-        seconds: i64,
-    },
+    Clock(i64),
     Date(DateRule),
 }
 
@@ -42,8 +32,8 @@ impl StartRule {
     /// The rule of a period without an anchor.
     pub(crate) const fn of(period: Period) -> Self {
         Self::Date(match period {
-            Period::Minute => return Self::Clock { seconds: 60 },
-            Period::Hour => return Self::Clock { seconds: 3_600 },
+            Period::Minute => return Self::Clock(60),
+            Period::Hour => return Self::Clock(3_600),
             Period::Day => DateRule::Day { hour: 0 },
             Period::Week => DateRule::Week { weekday: Weekday::Monday },
             Period::Month => DateRule::Month { day: 1 },
@@ -65,8 +55,8 @@ impl StartRule {
 
     pub(crate) const fn period(self) -> Period {
         match self {
-            Self::Clock { seconds: 60 } => Period::Minute,
-            Self::Clock { .. } => Period::Hour,
+            Self::Clock(60) => Period::Minute,
+            Self::Clock(_) => Period::Hour,
             Self::Date(DateRule::Day { .. }) => Period::Day,
             Self::Date(DateRule::Week { .. }) => Period::Week,
             Self::Date(DateRule::Month { .. }) => Period::Month,
@@ -80,8 +70,7 @@ impl StartRule {
         Some(match rule {
             DateRule::Day { hour } => Anchor::Number(hour.into()),
             DateRule::Week { weekday } => {
-                let name = WEEKDAYS[weekday.to_monday_zero_offset() as usize].0;
-                Anchor::Text(name[..3].to_owned())
+                Anchor::Text(WEEKDAYS[weekday.to_monday_zero_offset() as usize][..3].to_owned())
             }
             DateRule::Month { day } => Anchor::Number(day.into()),
             DateRule::Year { month, day } => Anchor::Text(format!("{month:02}-{day:02}")),
@@ -138,8 +127,8 @@ fn within(number: i64, first: i8, last: i8) -> Option<i8> {
 
 fn weekday(name: &str) -> Option<Weekday> {
     let name = name.to_ascii_lowercase();
-    let known = WEEKDAYS.iter().find(|(full, _)| name == *full || name == full[..3]);
-    known.map(|(_, weekday)| *weekday)
+    let known = WEEKDAYS.iter().position(|full| name == *full || name == full[..3])?;
+    Weekday::from_monday_zero_offset(known as i8).ok()
 }
 
 fn day_of_year(text: &str) -> Option<DateRule> {

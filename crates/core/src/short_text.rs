@@ -9,14 +9,14 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// An immutable text: up to 23 bytes in place, longer ones shared.
-#[derive(Clone)]
+#[derive(Clone, Eq, PartialEq)]
 pub(crate) enum ShortText {
     InPlace(InPlace),
     Shared(Arc<str>),
 }
 
 /// The bytes of a text and its length, in three words.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Eq, PartialEq)]
 #[repr(align(8))]
 pub(crate) struct InPlace {
     bytes: [u8; 23],
@@ -52,14 +52,6 @@ impl ShortText {
         }
     }
 }
-
-impl PartialEq for ShortText {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
-    }
-}
-
-impl Eq for ShortText {}
 
 impl PartialOrd for ShortText {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

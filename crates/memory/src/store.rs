@@ -53,14 +53,13 @@ pub struct Usage {
 impl std::ops::Add for Usage {
     type Output = Self;
 
-    fn add(self, other: Self) -> Self {
-        Self {
-            keys: self.keys + other.keys,
-            bytes: self.bytes + other.bytes,
-            evicted: self.evicted + other.evicted,
-            permits: self.permits + other.permits,
-            expired_permits: self.expired_permits + other.expired_permits,
-        }
+    fn add(mut self, other: Self) -> Self {
+        self.keys += other.keys;
+        self.bytes += other.bytes;
+        self.evicted += other.evicted;
+        self.permits += other.permits;
+        self.expired_permits += other.expired_permits;
+        self
     }
 }
 

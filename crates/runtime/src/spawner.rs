@@ -23,11 +23,10 @@ pub struct Task(StopTask);
 impl Spawner {
     /// The spawner of a driver, or else of the tokio runtime of the caller.
     pub(crate) fn new(driver: Option<&Arc<dyn Driver>>) -> Option<Self> {
-        let kind = match driver {
-            Some(driver) => SpawnerKind::Driven(Arc::clone(driver)),
-            None => SpawnerKind::Tokio(Handle::try_current().ok()?),
-        };
-        Some(Self(kind))
+        match driver {
+            Some(driver) => Some(Self(SpawnerKind::Driven(Arc::clone(driver)))),
+            None => Some(Self(SpawnerKind::Tokio(Handle::try_current().ok()?))),
+        }
     }
 
     /// Starts a task. It is dropped if the runtime has ended.

@@ -111,9 +111,10 @@ impl<'a> Charges<'a> {
     }
 
     fn are_distinct(charges: &[Charge<'a>]) -> bool {
-        let mut rest = charges.iter();
-        std::iter::from_fn(|| rest.next().map(|one| (one, rest.clone())))
-            .all(|(one, mut others)| others.all(|other| !one.shares_bucket_with(other)))
+        let is_new = |(index, charge): (usize, &Charge<'a>)| {
+            !charges[..index].iter().any(|one| one.shares_bucket_with(charge))
+        };
+        charges.iter().enumerate().all(is_new)
     }
 
     /// Puts these charges between others, on buckets that a store keeps for itself. Those do not count towards [`MAX`](Self::MAX).

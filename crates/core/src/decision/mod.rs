@@ -222,39 +222,27 @@ impl Decision {
 
     /// Allows a request because the store failed.
     pub fn fail_open(charges: &Charges<'_>, failure: FailureReason, now: Micros) -> Self {
-        Self::by_policy(charges, true, Reason::FailOpen, failure, now, 0)
+        // The buckets are unknown: an allowed request shows full ones, a denied request shows empty ones.
+        let buckets = charges.iter().map(|charge| Bucket::full(charge.limit().limit(), now)).collect();
+        Self::by_policy(charges, &Outcome { allowed: true, at: now, buckets }, Reason::FailOpen, failure)
     }
 
     /// Denies a request because the store failed.
     pub fn fail_closed(charges: &Charges<'_>, failure: FailureReason, now: Micros, wait: Duration) -> Self {
-        let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
-        Self::by_policy(charges, false, Reason::FailClosed, failure, now, wait_us)
+        let empty = |charge: &Charge<'_>| Bucket::holding(charge.limit().limit(), Amount::ZERO, now);
+        let outcome = Outcome { allowed: false, at: now, buckets: charges.iter().map(empty).collect() };
+        let policy_wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+        Self { policy_wait_us, ..Self::by_policy(charges, &outcome, Reason::FailClosed, failure) }
     }
 
-    fn by_policy(
-        charges: &Charges<'_>,
-        allowed: bool,
-        reason: Reason,
-        failure: FailureReason,
-        now: Micros,
-        policy_wait_us: u64,
-    ) -> Self {
-        // The buckets are unknown: an allowed request shows full ones, a denied request shows empty ones.
-        let assumed = |charge: &Charge<'_>| {
-            let limit = charge.limit().limit();
-            if allowed { Bucket::full(limit, now) } else { Bucket::holding(limit, Amount::ZERO, now) }
-        };
-        let outcome = Outcome { allowed, at: now, buckets: charges.iter().map(assumed).collect() };
-        let decision = Self::from_outcome(charges, &outcome, DecisionSource::Policy);
-        Self { reason, failure: Some(failure), policy_wait_us, ..decision }
+    fn by_policy(charges: &Charges<'_>, assumed: &Outcome, reason: Reason, failure: FailureReason) -> Self {
+        let decision = Self::from_outcome(charges, assumed, DecisionSource::Policy);
+        Self { reason, failure: Some(failure), ..decision }
     }
 
     /// Marks the decision as made on this machine because the store failed.
-    pub fn taken_locally(mut self, failure: FailureReason) -> Self {
-        self.reason = Reason::Local;
-        self.source = DecisionSource::Local;
-        self.failure = Some(failure);
-        self
+    pub fn taken_locally(self, failure: FailureReason) -> Self {
+        Self { reason: Reason::Local, source: DecisionSource::Local, failure: Some(failure), ..self }
     }
 
     /// Sets whether the store may have charged although it failed.
@@ -279,22 +267,13 @@ impl Decision {
 impl Decision<&NamedLimit> {
     /// Converts into a decision that owns its limits.
     pub fn into_owned(self) -> Decision {
-        let own = |LimitStatus { limit, cost, bucket, at }: LimitStatus<&NamedLimit>| LimitStatus {
-            limit: limit.clone(),
-            cost,
-            bucket,
-            at,
+        let own = |LimitStatus { limit, cost, bucket, at }: LimitStatus<&NamedLimit>| {
+            let limit = limit.clone();
+            LimitStatus { limit, cost, bucket, at }
         };
-        Decision {
-            allowed: self.allowed,
-            reason: self.reason,
-            source: self.source,
-            failure: self.failure,
-            may_have_run: self.may_have_run,
-            policy_wait_us: self.policy_wait_us,
-            binding: self.binding,
-            limits: self.limits.into_iter().map(own).collect(),
-        }
+        let Self { allowed, reason, source, failure, may_have_run, policy_wait_us, binding, limits } = self;
+        let limits = limits.into_iter().map(own).collect();
+        Decision { allowed, reason, source, failure, may_have_run, policy_wait_us, binding, limits }
     }
 }
 
@@ -313,17 +292,9 @@ impl<L> Decision<L> {
         binding: usize,
         limits: OneOrMany<LimitStatus<L>>,
     ) -> Self {
-        let reason = if allowed { Reason::Ok } else { Reason::Limited };
-        Self {
-            allowed,
-            reason,
-            source,
-            failure: None,
-            may_have_run: false,
-            policy_wait_us: 0,
-            binding: binding as u32,
-            limits,
-        }
+        let (reason, binding) = (if allowed { Reason::Ok } else { Reason::Limited }, binding as u32);
+        let (failure, may_have_run, policy_wait_us) = (None, false, 0);
+        Self { allowed, reason, source, failure, may_have_run, policy_wait_us, binding, limits }
     }
 
     /// Whether the request may proceed.

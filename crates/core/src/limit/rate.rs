@@ -68,17 +68,15 @@ impl Rate {
     pub(super) fn share_of(&self, replicas: u64, capacity: Amount) -> Self {
         // Lengthening the period is exact; dividing the refill would round.
         let period_us = u128::from(self.period_us) * u128::from(replicas);
-        // A period that does not fit 64 bits is expressed as the period of one token, or else of one micro-token.
         let micro = |amount: Amount| u128::from(amount.micro().unsigned_abs());
-        let period_of = |amount| {
-            let us = (period_us * micro(amount)).div_ceil(micro(self.refill));
-            u64::try_from(us).ok().map(|us| (amount, us))
+        let period_of = |amount: Amount| {
+            let us = period_us.checked_mul(micro(amount))?.div_ceil(micro(self.refill));
+            Some((amount, u64::try_from(us).ok()?))
         };
+        // A period that does not fit 64 bits is expressed as the period of one token, or else of one micro-token.
         let least = Amount::from_micro(1);
-        let (refill, period_us) = match u64::try_from(period_us) {
-            Ok(period_us) => (self.refill, period_us),
-            Err(_) => period_of(Amount::TOKEN).or_else(|| period_of(least)).unwrap_or((least, u64::MAX)),
-        };
+        let period = [self.refill, Amount::TOKEN, least].into_iter().find_map(period_of);
+        let (refill, period_us) = period.unwrap_or((least, u64::MAX));
         let share = Self::checked(capacity, refill, period_us);
         share.unwrap_or_else(|_| Self::of(capacity, SLOWEST_US))
     }

@@ -129,13 +129,8 @@ impl CachedWindows {
     #[cold]
     fn found(&self, now: Micros) -> Window {
         let window = self.windows.window_at(now);
-        let version = self.version.load(Ordering::Relaxed);
-        let locks = version.is_multiple_of(2)
-            && self
-                .version
-                .compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
-        if locks {
+        let version = self.version.load(Ordering::Relaxed) & !1;
+        if self.version.compare_exchange(version, version + 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             // Orders the store of the odd version before the stores below.
             fence(Ordering::Release);
             self.start.store(window.start.get(), Ordering::Relaxed);

@@ -81,20 +81,16 @@ impl Plan {
         limit: impl TryInto<Limit, Error = impl Into<LimitError>>,
     ) -> Result<Self, PlanError> {
         let name = PlanName::new(name)?;
-        let limit = built(&name, None, limit)?;
-        let limits = OneOrMany::one(NamedLimit::new(LimitName::from(&name), limit));
+        let full = LimitName::from(&name);
+        let limits = OneOrMany::one(NamedLimit::new(full.clone(), built(&full, limit)?));
         Ok(Self { name, limits })
     }
 
     /// A plan of several limits with different names. All of them are charged, or none is.
-    pub fn chain<'n, L, E>(
+    pub fn chain<'n>(
         name: &str,
-        limits: impl IntoIterator<Item = (&'n str, L)>,
-    ) -> Result<Self, PlanError>
-    where
-        L: TryInto<Limit, Error = E>,
-        E: Into<LimitError>,
-    {
+        limits: impl IntoIterator<Item = (&'n str, impl TryInto<Limit, Error = impl Into<LimitError>>)>,
+    ) -> Result<Self, PlanError> {
         let name = PlanName::new(name)?;
         let mut chain: OneOrMany<NamedLimit> = OneOrMany::new();
         for (own, limit) in limits {
@@ -102,8 +98,7 @@ impl Plan {
             if chain.iter().any(|other| *other.name() == full) {
                 return Err(PlanError::Duplicate { limit: full });
             }
-            let limit = built(&name, Some(own), limit)?;
-            chain.push(NamedLimit::new(full, limit));
+            chain.push(NamedLimit::new(full.clone(), built(&full, limit)?));
         }
         match chain.len() {
             1..=Charges::MAX => Ok(Self { name, limits: chain }),
@@ -130,15 +125,11 @@ impl Plan {
     }
 }
 
-fn built<L, E>(plan: &PlanName, own: Option<&str>, limit: L) -> Result<Limit, PlanError>
-where
-    L: TryInto<Limit, Error = E>,
-    E: Into<LimitError>,
-{
-    limit.try_into().map_err(|why| PlanError::Limit {
-        limit: own.map_or_else(|| plan.to_string(), |own| format!("{plan}/{own}")),
-        why: why.into(),
-    })
+fn built(
+    name: &LimitName,
+    limit: impl TryInto<Limit, Error = impl Into<LimitError>>,
+) -> Result<Limit, PlanError> {
+    limit.try_into().map_err(|why| PlanError::Limit { limit: name.to_string(), why: why.into() })
 }
 
 /// Why a plan cannot be built.

@@ -73,10 +73,9 @@ impl SnapshotFile {
 
     /// A store with the buckets of the file, or an empty store if the file does not exist.
     pub fn restore<C: Clock>(&self, builder: MemoryStoreBuilder<C>) -> Result<MemoryStore<C>, FileError> {
-        match File::open(&self.path) {
-            Ok(file) => restore(&self.path, &file, builder),
-            Err(why) if why.kind() == ErrorKind::NotFound => Ok(builder.build()),
-            Err(why) => Err(FileError::Unusable(self.path.clone(), why)),
+        match self.path.try_exists() {
+            Ok(false) => Ok(builder.build()),
+            _ => Self::read(&self.path, builder),
         }
     }
 
@@ -87,7 +86,7 @@ impl SnapshotFile {
     ) -> Result<MemoryStore<C>, FileError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|why| FileError::Unusable(path.to_owned(), why))?;
-        restore(path, &file, builder)
+        builder.restore(file).map_err(|why| FileError::Unrestorable(path.to_owned(), why))
     }
 
     /// Renames a file that cannot be restored, replacing an earlier one, and returns its new path.
@@ -126,14 +125,6 @@ impl SnapshotFile {
         File::open(folder(&self.path))?.sync_all()?;
         Ok(saved)
     }
-}
-
-fn restore<C: Clock>(
-    path: &Path,
-    file: &File,
-    builder: MemoryStoreBuilder<C>,
-) -> Result<MemoryStore<C>, FileError> {
-    builder.restore(file).map_err(|why| FileError::Unrestorable(path.to_owned(), why))
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {

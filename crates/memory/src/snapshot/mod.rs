@@ -75,7 +75,7 @@ impl<C: Clock> MemoryStore<C> {
             }
             block.clear();
             block.extend((copied.len() as u32).to_le_bytes());
-            copied.iter().for_each(|entry| block.extend_from_slice(&entry.to_bytes()));
+            copied.iter().for_each(|entry| block.extend_from_slice(entry.to_bytes().as_flattened()));
             write_part(&mut to, &mut block, &mut digest)?;
             buckets += copied.len() as u64;
         }

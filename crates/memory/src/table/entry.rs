@@ -116,24 +116,16 @@ impl BucketEntry {
 impl BucketEntry {
     pub(crate) const BYTES: usize = 40;
 
-    pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
+    pub(crate) fn to_bytes(self) -> [[u8; 8]; Self::BYTES / 8] {
         let last = u64::from(self.most.capacity.to_bits()) | u64::from(self.most.bits) << 32;
         let amount = self.amount.cast_unsigned();
-        let words = [self.fingerprint.place, self.fingerprint.check, amount, self.moment, last];
-        let mut bytes = [0; Self::BYTES];
-        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
+        [self.fingerprint.place, self.fingerprint.check, amount, self.moment, last].map(u64::to_le_bytes)
     }
 
     /// `None` if the bytes are not a valid bucket.
     pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<Self> {
-        let mut words = [0; 5];
-        for (word, place) in words.iter_mut().zip(bytes.as_chunks().0) {
-            *word = u64::from_le_bytes(*place);
-        }
-        let [place, check, amount, moment, last] = words;
+        let words = bytes.as_chunks().0;
+        let [place, check, amount, moment, last] = std::array::from_fn(|at| u64::from_le_bytes(words[at]));
         let (capacity, bits) = (f32::from_bits(last as u32), (last >> 32) as u32);
         let entry = Self {
             fingerprint: Fingerprint { place, check },

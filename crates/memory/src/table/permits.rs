@@ -45,9 +45,13 @@ impl PermitTable {
         self.room.is_full()
     }
 
-    fn fewer(&mut self, ended: usize) {
-        self.len -= ended;
-        self.room.free(ended);
+    /// Counts permits of a bucket that were removed.
+    fn removed(&mut self, fingerprint: Fingerprint, permits: usize) {
+        self.len -= permits;
+        self.room.free(permits);
+        if self.sets.get(&fingerprint).is_some_and(|set| set.until.is_empty()) {
+            self.sets.remove(&fingerprint);
+        }
     }
 
     /// The number of permits, including expired ones.
@@ -63,17 +67,15 @@ impl PermitTable {
     /// Removes the expired permits of a bucket.
     pub(crate) fn end_expired(&mut self, fingerprint: Fingerprint, now: Micros) {
         let Some(set) = self.sets.get_mut(&fingerprint) else { return };
-        let mut ended = 0;
-        while let Some((until, _)) = set.by_time.first()
-            && *until <= now
+        let before = set.until.len();
+        while set.by_time.first().is_some_and(|(until, _)| *until <= now)
             && let Some((_, id)) = set.by_time.pop_first()
         {
             set.until.remove(&id);
-            ended += 1;
         }
-        self.remove_if_empty(fingerprint);
-        self.fewer(ended);
+        let ended = before - set.until.len();
         self.expired += ended as u64;
+        self.removed(fingerprint, ended);
     }
 
     /// Removes the expired permits of the next `buckets` buckets.
@@ -131,15 +133,14 @@ impl PermitTable {
             && let Some(until) = set.until.remove(id)
         {
             set.by_time.remove(&(until, id.clone()));
-            self.fewer(1);
+            self.removed(fingerprint, 1);
         }
-        self.remove_if_empty(fingerprint);
     }
 
     /// Releases all permits of a bucket.
     pub(crate) fn free(&mut self, fingerprint: Fingerprint) {
         let ended = self.sets.remove(&fingerprint).map_or(0, |set| set.until.len());
-        self.fewer(ended);
+        self.removed(fingerprint, ended);
     }
 
     /// The permits of a bucket that are held: those that end first, up to a bound.
@@ -154,11 +155,5 @@ impl PermitTable {
         self.sets
             .iter()
             .flat_map(|(fingerprint, set)| set.until.iter().map(|(id, until)| (*fingerprint, id, *until)))
-    }
-
-    fn remove_if_empty(&mut self, fingerprint: Fingerprint) {
-        if self.sets.get(&fingerprint).is_some_and(|set| set.until.is_empty()) {
-            self.sets.remove(&fingerprint);
-        }
     }
 }
