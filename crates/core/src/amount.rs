@@ -160,7 +160,8 @@ impl FromStr for Amount {
             .take(count)
             .try_fold(0_i64, |number, digit| number.checked_mul(10)?.checked_add(i64::from(digit - b'0')));
         // The number of zeros between the last digit and a micro-token.
-        let scale = DECIMALS + i64::from(exponent) + zeros as i64 - part.len() as i64;
+        let dropped = (zeros as u64).cast_signed() - (part.len() as u64).cast_signed();
+        let scale = DECIMALS + i64::from(exponent) + dropped;
         match number {
             Some(0) => Ok(Self::ZERO),
             _ if is_negative => Err(AmountTextError::Negative),

@@ -1,13 +1,8 @@
-//! Enums whose variants have names.
+//! Names of the variants of enums.
 
-/// Defines an enum whose variants have names, as files, the API or metrics write them.
+/// Gives the variants of an enum their names in files, in the API and in metrics.
 macro_rules! words {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal,)* }) => {
-        $(#[$meta])*
-        pub enum $name {
-            $($(#[$variant_meta])* $variant,)*
-        }
-
+    ($name:ident: $($variant:ident = $word:literal),*) => {
         impl $name {
             /// The name in files, in the API and in metrics.
             pub const fn as_str(self) -> &'static str {

@@ -221,7 +221,7 @@ impl<C: Clock> MemoryStore<C> {
         if self.permit_room.is_full() {
             let now = self.clock.now();
             if self.permit_room.is_sweep_due(now) {
-                self.shards.iter().for_each(|shard| shard.lock().sweep_permits(now));
+                self.shards.iter().for_each(|shard| shard.lock().permits.sweep(usize::MAX, now));
             }
         }
     }
@@ -231,18 +231,13 @@ impl<C: Clock> MemoryStore<C> {
         (fingerprint, self.shard(fingerprint))
     }
 
-    const fn shard(&self, fingerprint: Fingerprint) -> usize {
+    pub(crate) const fn shard(&self, fingerprint: Fingerprint) -> usize {
         fingerprint.shard(self.shards.len())
     }
 }
 
 /// Access for snapshots.
 impl<C: Clock> MemoryStore<C> {
-    /// Adds a saved permit.
-    pub(crate) fn put_back_permit(&self, fingerprint: Fingerprint, id: &PermitId, until: Micros) {
-        self.shards[self.shard(fingerprint)].lock().permits.hold(fingerprint, id, until);
-    }
-
     /// Adds saved buckets. Sorts them by shard, so that each shard is locked once.
     pub(crate) fn put_back(&self, entries: &mut [BucketEntry], now: Now) {
         entries.sort_unstable_by_key(|entry| self.shard(entry.fingerprint()));

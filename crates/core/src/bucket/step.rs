@@ -44,7 +44,7 @@ pub fn decide(
     now: Micros,
 ) -> Reply {
     let (markers, slots) = slots.split_at_mut(operation.marker_count());
-    let step = Step::new(&charges[markers.len()..], slots, now);
+    let step = ChainStep::new(&charges[markers.len()..], slots, now);
     match *operation {
         Operation::Spend => step.spend(true, false),
         Operation::Peek | Operation::Permit(_, PermitStep::Renew) => {
@@ -67,13 +67,13 @@ pub fn decide(
         Operation::Permit(_, PermitStep::Acquire | PermitStep::Retake) => step.spend(true, true),
         Operation::Reset => {
             step.slots.fill(BucketSlot { bucket: None, dirty: true });
-            Step::new(step.charges, step.slots, now).reply(Verdict::Done)
+            ChainStep::new(step.charges, step.slots, now).reply(Verdict::Done)
         }
     }
 }
 
 /// The charges of a step without markers, and their buckets.
-struct Step<'a, 'k> {
+struct ChainStep<'a, 'k> {
     charges: &'a [Charge<'k>],
     slots: &'a mut [BucketSlot],
     /// Each bucket as of `now`.
@@ -81,7 +81,7 @@ struct Step<'a, 'k> {
     now: Micros,
 }
 
-impl<'a, 'k> Step<'a, 'k> {
+impl<'a, 'k> ChainStep<'a, 'k> {
     fn new(charges: &'a [Charge<'k>], slots: &'a mut [BucketSlot], now: Micros) -> Self {
         debug_assert_eq!(charges.len(), slots.len(), "one slot per charge");
         let current = |(charge, slot): (&Charge<'_>, &BucketSlot)| match slot.bucket {
@@ -100,15 +100,13 @@ impl<'a, 'k> Step<'a, 'k> {
         self.charges.iter().zip(&self.buckets).all(|(charge, bucket)| charge.is_covered_by(*bucket, self.now))
     }
 
-    /// Writes the buckets for which `change` returns another state. It is called with the position of each charge, the charge, the
-    /// bucket that was read and the bucket as of now.
-    fn change(
-        &mut self,
-        mut change: impl FnMut(usize, &Charge<'_>, Option<Bucket>, Bucket) -> Option<Bucket>,
-    ) {
+    /// Writes the buckets for which `change` returns another state. It is called with the position of each charge.
+    fn change(&mut self, mut change: impl FnMut(usize, ChargeState<'_, 'k>) -> Option<Bucket>) {
+        let now = self.now;
         let slots = self.charges.iter().zip(&mut *self.slots).zip(self.buckets.iter_mut());
         for (index, ((charge, slot), bucket)) in slots.enumerate() {
-            if let Some(changed) = change(index, charge, slot.bucket, *bucket) {
+            let link = ChargeState { charge, read: slot.bucket, bucket: *bucket, now };
+            if let Some(changed) = change(index, link) {
                 *bucket = changed;
                 slot.write(changed);
             }
@@ -139,8 +137,7 @@ impl<'a, 'k> Step<'a, 'k> {
     /// A denial writes no tokens. It does write a bucket that is rebased because it lies far ahead of the clock: its key would
     /// otherwise stay locked until the clock catches up.
     fn spend_each(&mut self, acquires: bool, cost: impl Fn(&Charge<'_>) -> Cost) {
-        let now = self.now;
-        self.change(|_, charge, read, bucket| {
+        self.change(|_, ChargeState { charge, read, bucket, now }| {
             let cost = cost(charge);
             if charge.needs_permit() && !acquires {
                 None
@@ -154,15 +151,14 @@ impl<'a, 'k> Step<'a, 'k> {
 
     /// Takes every cost whether or not it is available, down to the debt of each limit.
     fn charge(mut self) -> Reply {
-        let (mut uncovered, now) = (Amount::ZERO, self.now);
-        self.change(|_, charge, _, bucket| charged(charge, charge.cost(), bucket, now, &mut uncovered));
+        let mut uncovered = Amount::ZERO;
+        self.change(|_, link| link.charged(link.charge.cost(), &mut uncovered));
         Reply { amount: uncovered, ..self.reply(Verdict::Done) }
     }
 
     /// Returns every cost, never above the capacity. A key without state still has none afterwards.
     fn refund(mut self, spent: SpendTime) -> Reply {
-        let now = self.now;
-        self.change(|_, charge, read, bucket| refunded(charge, charge.cost(), spent, read, bucket, now));
+        self.change(|_, link| link.refunded(link.charge.cost(), spent));
         self.reply(Verdict::Done)
     }
 
@@ -194,46 +190,42 @@ impl<'a, 'k> Step<'a, 'k> {
         let spent = SpendTime::At(Micros::new(ends_us.saturating_add_signed(-open.amount().micro())));
         marker.write(Bucket::new(Amount::ZERO, open.moment()));
         let mut uncovered = Amount::ZERO;
-        self.change(|index, charge, read, bucket| {
-            let (actual, reserved) = (costs[index].amount(), charge.cost().amount());
+        self.change(|index, link| {
+            let (actual, reserved) = (costs[index].amount(), link.charge.cost().amount());
             amounts[index].write(Bucket::new(actual, open.moment()));
             let [more, less] = [actual.above(reserved), reserved.above(actual)].map(Cost::saturating);
-            charged(charge, more, bucket, now, &mut uncovered)
-                .or_else(|| refunded(charge, less, spent, read, bucket, now))
+            link.charged(more, &mut uncovered).or_else(|| link.refunded(less, spent))
         });
         let settled = costs.iter().map(|cost| cost.amount()).collect();
         Reply { amount: uncovered, settled, ..self.reply(Verdict::Done) }
     }
 }
 
-/// The bucket without `cost`. `None` if nothing is charged. Raises `uncovered` to the amount that exceeds the debt.
-fn charged(
-    charge: &Charge<'_>,
-    cost: Cost,
-    bucket: Bucket,
-    now: Micros,
-    uncovered: &mut Amount,
-) -> Option<Bucket> {
-    (cost > Cost::ZERO && !charge.needs_permit()).then(|| {
-        let (left, missing) = bucket.charge(charge.limit().limit(), cost, now);
-        *uncovered = missing.max(*uncovered);
-        left
-    })
-}
-
-/// The bucket with `cost` put back. `None` if there is nothing to return it to.
-fn refunded(
-    charge: &Charge<'_>,
-    cost: Cost,
-    spent: SpendTime,
+/// A charge of the chain, its bucket as it was read, and as of now.
+struct ChargeState<'a, 'k> {
+    charge: &'a Charge<'k>,
     read: Option<Bucket>,
     bucket: Bucket,
     now: Micros,
-) -> Option<Bucket> {
-    let limit = charge.limit().limit();
-    let is_returned = read.is_some()
-        && cost > Cost::ZERO
-        && !charge.needs_permit()
-        && bucket.holds_usage_of(limit, spent, now);
-    is_returned.then(|| bucket.refund(limit, cost, now))
+}
+
+impl ChargeState<'_, '_> {
+    /// The bucket without `cost`. `None` if nothing is charged. Raises `uncovered` to the amount that exceeds the debt.
+    fn charged(&self, cost: Cost, uncovered: &mut Amount) -> Option<Bucket> {
+        (cost > Cost::ZERO && !self.charge.needs_permit()).then(|| {
+            let (left, missing) = self.bucket.charge(self.charge.limit().limit(), cost, self.now);
+            *uncovered = missing.max(*uncovered);
+            left
+        })
+    }
+
+    /// The bucket with `cost` put back. `None` if there is nothing to return it to.
+    fn refunded(&self, cost: Cost, spent: SpendTime) -> Option<Bucket> {
+        let (limit, now) = (self.charge.limit().limit(), self.now);
+        let is_returned = self.read.is_some()
+            && cost > Cost::ZERO
+            && !self.charge.needs_permit()
+            && self.bucket.holds_usage_of(limit, spent, now);
+        is_returned.then(|| self.bucket.refund(limit, cost, now))
+    }
 }

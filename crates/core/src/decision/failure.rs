@@ -5,20 +5,20 @@ use std::str::FromStr;
 
 use crate::words::words;
 
-words! {
-    /// The decision about a request when the store fails.
-    #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
-    #[non_exhaustive]
-    pub enum FailurePolicy {
-        /// Let the request pass, marked as degraded.
-        #[default]
-        Allow = "allow",
-        /// Decide on this machine alone, with each limit divided by the number of replicas.
-        Local = "local",
-        /// Refuse the request until the store is back.
-        Deny = "deny",
-    }
+/// The decision about a request when the store fails. The stricter policy is the greater one.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
+pub enum FailurePolicy {
+    /// Let the request pass, marked as degraded.
+    #[default]
+    Allow,
+    /// Decide on this machine alone, with each limit divided by the number of replicas.
+    Local,
+    /// Refuse the request until the store is back.
+    Deny,
 }
+
+words! { FailurePolicy: Allow = "allow", Local = "local", Deny = "deny" }
 
 impl FailurePolicy {
     /// The stricter of two: `deny` over `local` over `allow`. A decision under several rules uses the strictest of their policies.
@@ -48,22 +48,26 @@ impl fmt::Display for FailurePolicy {
 #[error("`{0}` is not a failure policy: write `allow`, `deny` or `local`")]
 pub struct UnknownPolicy(String);
 
+/// Why the store gave no answer, as metrics count it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum FailureReason {
+    /// The store could not be reached or answered with an error.
+    RedisError,
+    /// No answer within the deadline.
+    Timeout,
+    /// An answer that cannot be read.
+    BadResponse,
+    /// Stored state of a type that cannot be read.
+    BadTypes,
+    /// The breaker is open, so the store was not asked.
+    BreakerOpen,
+    /// Too many requests are waiting, so the store was not asked.
+    Overloaded,
+}
+
 words! {
-    /// Why the store gave no answer, as metrics count it.
-    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-    #[non_exhaustive]
-    pub enum FailureReason {
-        /// The store could not be reached or answered with an error.
-        RedisError = "rediserror",
-        /// No answer within the deadline.
-        Timeout = "timeout",
-        /// An answer that cannot be read.
-        BadResponse = "badresponse",
-        /// Stored state of a type that cannot be read.
-        BadTypes = "badtypes",
-        /// The breaker is open, so the store was not asked.
-        BreakerOpen = "breakeropen",
-        /// Too many requests are waiting, so the store was not asked.
-        Overloaded = "overloaded",
-    }
+    FailureReason:
+    RedisError = "rediserror", Timeout = "timeout", BadResponse = "badresponse", BadTypes = "badtypes",
+    BreakerOpen = "breakeropen", Overloaded = "overloaded"
 }

@@ -12,45 +12,52 @@ use crate::{
     Amount, Bucket, Charge, Charges, Cost, Limit, LimitName, Micros, NamedLimit, OneOrMany, Outcome, Spent,
 };
 
-words! {
-    /// Why a request was allowed or denied.
-    // As wide as a word: it is the niche of `Option<Decision>`, and a decision around a narrow tag is moved in odd pieces, at which the
-    // processor stalls.
-    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-    #[non_exhaustive]
-    #[repr(u64)]
-    pub enum Reason {
-        /// Every limit covered the cost.
-        Ok = "ok",
-        /// A limit did not cover the cost.
-        Limited = "limited",
-        /// The store failed and the policy lets requests pass.
-        FailOpen = "fail_open",
-        /// The store failed and the policy refuses requests.
-        FailClosed = "fail_closed",
-        /// The store failed and this machine decided alone.
-        Local = "local",
-        /// A limit did not cover the cost, but the rule is in shadow mode.
-        Shadow = "shadow",
-    }
+/// Why a request was allowed or denied.
+// As wide as a word: it is the niche of `Option<Decision>`, and a decision around a narrow tag is moved in odd pieces, at which the
+// processor stalls.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+#[repr(u64)]
+pub enum Reason {
+    /// Every limit covered the cost.
+    Ok,
+    /// A limit did not cover the cost.
+    Limited,
+    /// The store failed and the policy lets requests pass.
+    FailOpen,
+    /// The store failed and the policy refuses requests.
+    FailClosed,
+    /// The store failed and this machine decided alone.
+    Local,
+    /// A limit did not cover the cost, but the rule is in shadow mode.
+    Shadow,
 }
 
 words! {
-    /// Where a decision came from.
-    #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-    #[non_exhaustive]
-    pub enum DecisionSource {
-        /// The store.
-        Store = "store",
-        /// The embedded store that replaces a failed one.
-        Local = "local",
-        /// The failure policy alone.
-        Policy = "policy",
-        /// A recent denial of the store that still holds.
-        DenyCache = "deny_cache",
-        /// Tokens that this instance took from the store earlier.
-        Lease = "lease",
-    }
+    Reason:
+    Ok = "ok", Limited = "limited", FailOpen = "fail_open", FailClosed = "fail_closed", Local = "local",
+    Shadow = "shadow"
+}
+
+/// Where a decision came from.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum DecisionSource {
+    /// The store.
+    Store,
+    /// The embedded store that replaces a failed one.
+    Local,
+    /// The failure policy alone.
+    Policy,
+    /// A recent denial of the store that still holds.
+    DenyCache,
+    /// Tokens that this instance took from the store earlier.
+    Lease,
+}
+
+words! {
+    DecisionSource:
+    Store = "store", Local = "local", Policy = "policy", DenyCache = "deny_cache", Lease = "lease"
 }
 
 /// The state of one limit of the chain after the decision. Owns the limit, or borrows it.
@@ -134,7 +141,7 @@ impl<L: Borrow<NamedLimit>> LimitStatus<L> {
         Duration::from_micros(self.bucket.wait_for_us(self.limit(), self.limit().capacity(), self.at))
     }
 
-    /// The position of the limit that [binds](Decision::binding) among these; zero if there are none.
+    /// The position of the limit that [binds](Decision::binding) among these; zero for an empty list.
     pub fn binding<'s>(limits: impl IntoIterator<Item = &'s Self>, allowed: bool) -> usize
     where
         L: 's,

@@ -47,10 +47,7 @@ impl LimitName {
     /// in shadow mode shares no bucket with an enforced one.
     #[must_use]
     pub fn shadowed(&self) -> Self {
-        if self.unshadowed().len() < self.as_str().len() {
-            return self.clone();
-        }
-        Self::reserved(&format!("{SHADOW}{self}"))
+        Self::reserved(&format!("{SHADOW}{}", self.unshadowed()))
     }
 
     /// The name of the limit's buckets outside of shadow mode.

@@ -59,23 +59,26 @@ impl<C: Clock> MemoryStore<C> {
     /// Writes one large piece per shard, so `to` needs no buffer.
     pub fn save(&self, mut to: impl Write) -> io::Result<Saved> {
         let (now, wall) = (Now::of(&self.clock), self.clock.wall());
-        to.write_all(&SnapshotHeader::new(&self.fingerprinter, now.steady, wall).to_bytes())?;
+        let (seeds, probe) = (self.fingerprinter.seeds(), probe(&self.fingerprinter));
+        to.write_all(&SnapshotHeader { seeds, probe, now: now.steady, wall }.to_bytes())?;
         let (mut copied, mut block, mut permits) = (Vec::new(), Vec::new(), Vec::new());
         let (mut buckets, mut digest) = (0_u64, crc32fast::Hasher::new());
         for shard in &self.shards {
             copied.clear();
             // Memory is reserved before the lock is taken, so that decisions do not wait for the allocator.
-            let slots = shard.lock().table.slots().len();
+            let slots = shard.lock().table.slots.len();
             copied.reserve(slots);
             // Copies free slots, too: the fastest way, since the lock is held meanwhile.
-            copied.extend_from_slice(shard.lock().table.slots());
+            copied.extend_from_slice(&shard.lock().table.slots);
             copied.retain(|entry| !entry.is_empty() && entry.level(now) < 1.0);
             if copied.is_empty() {
                 continue;
             }
             block.clear();
             block.extend((copied.len() as u32).to_le_bytes());
-            copied.iter().for_each(|entry| block.extend_from_slice(entry.to_bytes().as_flattened()));
+            for entry in &copied {
+                block.extend_from_slice(entry.to_bytes().as_flattened());
+            }
             write_part(&mut to, &mut block, &mut digest)?;
             buckets += copied.len() as u64;
         }
@@ -158,7 +161,7 @@ fn restore_permits<C: Clock>(
     }
     from.check()?;
     for (fingerprint, id, until) in permits {
-        store.put_back_permit(fingerprint, &id, until);
+        store.shards[store.shard(fingerprint)].lock().permits.hold(fingerprint, &id, until);
     }
     Ok(())
 }
@@ -174,10 +177,6 @@ struct SnapshotHeader {
 }
 
 impl SnapshotHeader {
-    fn new(fingerprinter: &Fingerprinter, now: Micros, wall: Micros) -> Self {
-        Self { seeds: fingerprinter.seeds(), probe: probe(fingerprinter), now, wall }
-    }
-
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::from(MAGIC);
         bytes.extend(VERSION.to_le_bytes());

@@ -28,7 +28,8 @@ const FULL_ENOUGH: f64 = 0.5;
 /// A set of entries.
 #[derive(Debug)]
 pub(crate) struct BucketTable {
-    slots: Vec<BucketEntry>,
+    /// Free slots have empty entries.
+    pub(crate) slots: Vec<BucketEntry>,
     held: usize,
     /// The slot where the next sweep or sample starts. It wraps around.
     cursor: usize,
@@ -45,10 +46,6 @@ impl BucketTable {
 
     pub(crate) const fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<BucketEntry>()
-    }
-
-    pub(crate) const fn slots(&self) -> &[BucketEntry] {
-        self.slots.as_slice()
     }
 
     pub(crate) fn get_mut(&mut self, fingerprint: Fingerprint) -> Option<&mut BucketEntry> {

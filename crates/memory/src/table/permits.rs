@@ -19,10 +19,12 @@ const LISTED: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct PermitTable {
     sets: BTreeMap<Fingerprint, BucketPermits>,
-    len: usize,
+    /// The number of permits, including expired ones.
+    pub(crate) len: usize,
     /// The room that all shards share.
     room: Arc<PermitRoom>,
-    expired: u64,
+    /// The number of permits that were found expired.
+    pub(crate) expired: u64,
     /// The bucket after which the next sweep starts.
     cursor: Fingerprint,
 }
@@ -52,16 +54,6 @@ impl PermitTable {
         if self.sets.get(&fingerprint).is_some_and(|set| set.until.is_empty()) {
             self.sets.remove(&fingerprint);
         }
-    }
-
-    /// The number of permits, including expired ones.
-    pub(crate) const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The number of permits that were found expired.
-    pub(crate) const fn expired(&self) -> u64 {
-        self.expired
     }
 
     /// Removes the expired permits of a bucket.

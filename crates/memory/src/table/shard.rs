@@ -129,19 +129,14 @@ impl ShardState {
         held.into_iter().map(|permit| HeldPermit { until: now.to_wall(permit.until), ..permit }).collect()
     }
 
-    /// Removes expired permits.
-    pub(crate) fn sweep_permits(&mut self, now: Micros) {
-        self.permits.sweep(usize::MAX, now);
-    }
-
     pub(crate) fn usage(&mut self, now: Micros) -> Usage {
-        self.sweep_permits(now);
+        self.permits.sweep(usize::MAX, now);
         Usage {
             keys: self.table.len(),
             bytes: self.table.bytes(),
             evicted: self.evicted,
-            permits: self.permits.len(),
-            expired_permits: self.permits.expired(),
+            permits: self.permits.len,
+            expired_permits: self.permits.expired,
         }
     }
 }
