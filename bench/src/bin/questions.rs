@@ -64,6 +64,9 @@ fn main() {
             counted(&runtime, denied(&limiter, &keys, count));
         }
         "redis-rate" => runtime.block_on(async { at_once(&redis(single()), &keys, count, ask).await }),
+        "redis-one-caller" => {
+            runtime.block_on(async { allow(&redis(single()), &keys, count).await });
+        }
         "redis-chain" => runtime.block_on(async { at_once(&redis(rates()), &keys, count, ask).await }),
         "redis-hot-key" => {
             runtime.block_on(async { at_once(&redis(single()), &keys[..1], count, ask).await });

@@ -148,8 +148,8 @@ impl ScriptCall {
         if self.requests().all(Request::is_about_rates) { &RATES } else { &EVERYTHING }
     }
 
-    /// The distinct keys, and all other arguments as one msgpack array that refers to buckets by number and to limits by their
-    /// place in the array.
+    /// The distinct keys, and all other arguments as msgpack values that refer to buckets by number and to limits by their
+    /// place among the values.
     pub(crate) fn arguments(&self, now_us: u64) -> (Vec<&[u8]>, Vec<u8>) {
         let counts_shapes = !self.requests().all(Request::is_about_rates);
         let mut keys = CallKeys::default();
@@ -186,7 +186,6 @@ impl ScriptCall {
         let mut bounds = first_decision + entries;
         let quotas = limits.iter().filter_map(|limit| limit.windows);
         let mut arguments = Vec::with_capacity(64 + 24 * limits.len() + lists.len() + decisions.len());
-        msgpack::push_array(&mut arguments, bounds - 1 + WINDOW_BOUNDS * quotas.clone().count());
         for number in [self.sequence, now_us, first_decision as u64, bounds as u64] {
             msgpack::push_int(&mut arguments, number);
         }

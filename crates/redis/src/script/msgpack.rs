@@ -1,11 +1,5 @@
 //! Writes numbers and names as msgpack, which the script unpacks in one call.
 
-/// Appends the header of an array of `length` entries.
-pub(crate) fn push_array(out: &mut Vec<u8>, length: usize) {
-    out.push(0xdd);
-    out.extend_from_slice(&(length as u32).to_be_bytes());
-}
-
 /// Appends a whole number in the fewest bytes.
 pub(crate) fn push_int(out: &mut Vec<u8>, number: u64) {
     match number {
@@ -66,13 +60,13 @@ mod tests {
         let width = match kind {
             0..=0x7f => return Some(((0, kind.into()), rest)),
             0xcd => 2,
-            0xce | 0xdd => 4,
+            0xce => 4,
             0xcb | 0xcf => 8,
             _ => return None,
         };
         let (number, rest) = rest.split_at_checked(width)?;
         let number = number.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
-        Some(((if matches!(kind, 0xcb | 0xdd) { kind } else { 0 }, number), rest))
+        Some(((if kind == 0xcb { kind } else { 0 }, number), rest))
     }
 
     #[test]
@@ -81,7 +75,6 @@ mod tests {
             let numbers: Vec<u64> =
                 bytes.as_chunks().0.iter().map(|word| u64::from_be_bytes(*word)).collect();
             let mut out = Vec::new();
-            push_array(&mut out, numbers.len());
             for number in &numbers {
                 push_int(&mut out, *number);
                 push_double(&mut out, f64::from_bits(*number));
@@ -92,7 +85,6 @@ mod tests {
                 rest = after;
                 number
             };
-            assert_eq!(next(), (0xdd, numbers.len() as u64));
             for number in &numbers {
                 assert_eq!(next(), (0, *number));
                 // A NaN may be written as another NaN.

@@ -211,13 +211,12 @@ fn arguments(request: Request) -> String {
             0..=0x7f => 0,
             0xd9 => 1,
             0xcd => 2,
-            0xce | 0xdd => 4,
+            0xce => 4,
             _ => 8,
         };
         let value = number(take(width).expect("a number"));
         match kind {
             0..=0x7f => values.push(kind.to_string()),
-            0xdd => {}
             0xd9 => {
                 let text = take(value as usize).expect("a text");
                 values.push(format!("{:?}", String::from_utf8_lossy(text)));

@@ -1,7 +1,7 @@
 
 -- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
-local dirty, full_at, keep_ms_of = {}, {}, {}
-local available, starts, ends, outside, spent = {}, nil, nil, nil, nil
+local dirty, full_at, keep_ms_of = { nil }, { nil }, { nil }
+local available, starts, ends, outside, spent = { nil }, nil, nil, nil, nil
 -- Whether a question may change a hash or its time to live.
 local writes = false
 i = args[3]

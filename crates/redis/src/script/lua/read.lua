@@ -2,30 +2,27 @@
 -- Reads each hash once, however many questions are about it. Hashes with the same fields form one list: `v`, then two numbers per
 -- bucket. `held` is nil for a bucket without state, and `broken` marks one whose state cannot be read. `state` is nil for an absent hash.
 local LIVE, BROKEN = 1, 2
-local lists, last_hash, state = {}, {}, {}
-local held, written, broken, newer = {}, {}, {}, nil
+local state = { nil }
+local held, written, broken, newer = { nil }, { nil }, {}, nil
 local i, k, b = 6, 0, 0
 -- Buckets of a hash were mostly written at the same time, and a number of sixteen digits takes a while to read.
 local last_text, last_time
-for list = 1, args[5] do
-  local fields, last = { 'v' }, args[i] + 1
-  for f = 2, last do
-    fields[f] = args[i + f - 1]
-  end
-  i = i + last
-  local amount_field, time_field = fields[2], fields[3]
+for _ = 1, args[5] do
+  local first, count = i + 1, args[i]
+  i = first + count
+  local amount_field, time_field = args[first], args[first + 1]
   for key = k + 1, k + args[i] do
     local values
-    if last == 3 then
+    if count == 2 then
       -- Most hashes have one bucket.
       values = pcall('HMGET', KEYS[key], 'v', amount_field, time_field)
     else
-      values = pcall('HMGET', KEYS[key], unpack(fields))
+      values = pcall('HMGET', KEYS[key], 'v', unpack(args, first, i - 1))
     end
     local version = values[1]
     if version == '1' then
       state[key] = LIVE
-      for f = 2, last, 2 do
+      for f = 2, count, 2 do
         b = b + 1
         local amount, time = values[f], values[f + 1]
         if amount or time then
@@ -50,11 +47,11 @@ for list = 1, args[5] do
       local number = version and tonumber(version)
       local is_newer = number and number > 1 and number % 1 == 0
       local is_broken = version or values.err
-      for f = 2, last do
+      for f = 2, count + 1 do
         is_broken = is_broken or values[f]
       end
       state[key] = is_broken and BROKEN or nil
-      for _ = 2, last, 2 do
+      for _ = 2, count, 2 do
         b = b + 1
         if is_newer then
           newer = newer or {}
@@ -68,5 +65,4 @@ for list = 1, args[5] do
   end
   k = k + args[i]
   i = i + 1
-  lists[list], last_hash[list] = fields, k
 end

@@ -6,13 +6,14 @@ end
 -- Writes each hash once. Its time to live covers the time until all buckets that were asked about are full, and is never shortened.
 -- It is read with PTTL and not worked out from the fields, because the last writer may have used other limits. Numbers are
 -- formatted by `%d`: Redis's conversion of a Lua number takes longer than the write.
-local sets = {}
-b, k = 0, 0
-for list = 1, #lists do
-  local fields, last = lists[list], #lists[list]
-  for key = k + 1, last_hash[list] do
+local sets = { nil, nil, nil, nil }
+i, k, b = 6, 0, 0
+for _ = 1, args[5] do
+  local first = i + 1
+  i = first + args[i]
+  for key = k + 1, k + args[i] do
     local name, is_live, n, full, keep_ms, repairs, removed = KEYS[key], state[key] == LIVE, 0, 0, 0, false, nil
-    for f = 2, last, 2 do
+    for f = first, i - 1, 2 do
       b = b + 1
       local bucket_full, amount = full_at[b], held[b]
       if bucket_full then
@@ -21,12 +22,12 @@ for list = 1, #lists do
       if dirty[b] then
         repairs = repairs or broken[b]
         if amount then
-          sets[n + 1], sets[n + 2] = fields[f], format('%d', amount)
-          sets[n + 3], sets[n + 4] = fields[f + 1], written[b] == now and now_text or format('%d', written[b])
+          sets[n + 1], sets[n + 2] = args[f], format('%d', amount)
+          sets[n + 3], sets[n + 4] = args[f + 1], written[b] == now and now_text or format('%d', written[b])
           n = n + 4
         else
           removed = removed or {}
-          removed[#removed + 1], removed[#removed + 2] = fields[f], fields[f + 1]
+          removed[#removed + 1], removed[#removed + 2] = args[f], args[f + 1]
         end
       end
     end
@@ -74,6 +75,7 @@ for list = 1, #lists do
       end
     end
   end
-  k = last_hash[list]
+  k = k + args[i]
+  i = i + 1
 end
 return out
