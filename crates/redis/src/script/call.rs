@@ -9,7 +9,7 @@ use crate::script::error_reply::Rejection;
 use crate::script::key::BucketKey;
 use crate::script::msgpack;
 use crate::script::request::{
-    BatchGroup, PendingRequest, Request, RequestDetails, ScriptOp, WINDOW_BOUNDS, WireLimit,
+    BatchGroup, Marker, PendingRequest, Request, RequestDetails, ScriptOp, WINDOW_BOUNDS, WireLimit,
 };
 use crate::script::{EVERYTHING, RATES, Script};
 
@@ -156,7 +156,8 @@ impl ScriptCall {
         let mut places: SmallVec<[_; 64]> = SmallVec::new();
         for request in self.requests() {
             places.extend(request.by_shape().map(|(_, charge)| keys.add(charge)));
-            places.extend(request.details.markers.iter().map(|(key, _)| keys.add_marker(key)));
+            let settles = request.operation == ScriptOp::Settle;
+            places.extend(request.details.marker.iter().map(|marker| keys.add_marker(&marker.key, settles)));
         }
         keys.number();
         let mut lists = Vec::with_capacity(32);
@@ -178,8 +179,8 @@ impl ScriptCall {
             }
             entries += 1 + counts.len() + 3 * request.charges.len();
             if counts_shapes {
-                entries += request
-                    .write_details(&mut decisions, || places.next().map_or(0, |place| keys.index(*place)));
+                let marker = || places.next().map_or(0, |place| keys.index(*place));
+                entries += request.write_details(&mut decisions, marker);
             }
         }
         let first_decision = first_limit + LIMIT_NUMBERS * limits.len();
@@ -202,46 +203,59 @@ impl ScriptCall {
 
     fn read_numbers(&self, numbers: &[Value]) -> Option<CallAnswers> {
         let mut numbers = numbers.iter().skip(1);
-        let mut next = |least: i64, most: i64| {
-            numbers.next().and_then(Value::as_int).filter(|number| (least..=most).contains(number))
-        };
-        let at = Micros::new(next(0, LAST_US)?.unsigned_abs());
-        let repairs = next(0, LAST_US)?.unsigned_abs();
-        let expired_permits = next(0, LAST_US)?.unsigned_abs();
+        let at = Micros::new(within(&mut numbers, 0, LAST_US)?.unsigned_abs());
+        let repairs = within(&mut numbers, 0, LAST_US)?.unsigned_abs();
+        let expired_permits = within(&mut numbers, 0, LAST_US)?.unsigned_abs();
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
-            let verdict = match next(0, NEWER_FORMAT)? {
+            let verdict = match within(&mut numbers, 0, NEWER_FORMAT)? {
                 OUTSIDE_WINDOWS => Err(Rejection::OutsideWindows { now: at }),
                 NEWER_FORMAT => Err(Rejection::Failed(StoreError::BadTypes(NEWER.into()))),
                 known => Ok(VERDICTS[known as usize]),
             };
             let mut amount = Amount::ZERO;
             if verdict.is_ok() && request.operation.has_amount() {
-                amount = Amount::from_micro(next(0, MOST_MICRO)?);
+                amount = Amount::from_micro(within(&mut numbers, 0, MOST_MICRO)?);
             }
             let none = Bucket::new(Amount::ZERO, at);
             let mut buckets: OneOrMany<Bucket> = std::iter::repeat_n(none, request.charges.len()).collect();
             for (position, _) in request.by_shape() {
-                let amount = Amount::from_micro(next(-MOST_MICRO, MOST_MICRO)?);
-                buckets[position] = Bucket::new(amount, Micros::new(next(0, LAST_US)?.unsigned_abs()));
+                let amount = Amount::from_micro(within(&mut numbers, -MOST_MICRO, MOST_MICRO)?);
+                let moment = Micros::new(within(&mut numbers, 0, LAST_US)?.unsigned_abs());
+                buckets[position] = Bucket::new(amount, moment);
             }
-            let mut settled = Box::default();
-            if request.operation == ScriptOp::Settle && matches!(verdict, Ok(Verdict::Done | Verdict::Before))
-            {
-                let amounts = request.details.markers.iter().skip(1);
-                settled =
-                    amounts.map(|_| next(0, MOST_MICRO).map(Amount::from_micro)).collect::<Option<_>>()?;
-            }
+            let settled = match (&request.details.marker, &verdict) {
+                (Some(marker), Ok(Verdict::Done | Verdict::Before))
+                    if request.operation == ScriptOp::Settle =>
+                {
+                    settled_amounts(numbers.next()?, marker.settled.len())?
+                }
+                _ => Box::default(),
+            };
             replies.push(verdict.map(|verdict| Reply { verdict, amount, at, buckets, settled }));
         }
         numbers.next().is_none().then_some(CallAnswers { replies, repairs, expired_permits })
     }
 }
 
+/// The next number of a reply, if it is within these bounds.
+fn within<'v>(numbers: &mut impl Iterator<Item = &'v Value>, least: i64, most: i64) -> Option<i64> {
+    numbers.next().and_then(Value::as_int).filter(|number| (least..=most).contains(number))
+}
+
+/// The amounts of a tombstone. One that is missing or that cannot be read is zero.
+fn settled_amounts(text: &Value, count: usize) -> Option<Box<[Amount]>> {
+    let Value::Text(text) = text else { return None };
+    let text = String::from_utf8_lossy(text);
+    let amounts = text.split(',').map(|amount| amount.parse().unwrap_or_default());
+    let amounts = amounts.map(|micro: i64| Amount::from_micro(micro.clamp(0, MOST_MICRO)));
+    Some(amounts.chain(std::iter::repeat(Amount::ZERO)).take(count).collect())
+}
+
 impl Request {
-    /// Appends what only some operations have. `next_marker` returns the bucket of each marker in turn. Returns the number of entries.
-    fn write_details(&self, out: &mut Vec<u8>, mut next_marker: impl FnMut() -> u64) -> usize {
-        let RequestDetails { permit, spent, markers } = &self.details;
+    /// Appends what only some operations have. `marker` returns the bucket of the marker. Returns the number of entries.
+    fn write_details(&self, out: &mut Vec<u8>, marker: impl FnOnce() -> u64) -> usize {
+        let RequestDetails { permit, spent, marker: details } = &self.details;
         let mut entries = 0;
         if let Some(permit) = permit {
             msgpack::push_text(out, &[permit.as_str().as_bytes()]);
@@ -255,13 +269,15 @@ impl Request {
             }
             entries += 1;
         }
-        if self.operation.has_markers() {
-            msgpack::push_int(out, markers.len() as u64);
-            for (_, amount) in markers {
-                msgpack::push_int(out, next_marker());
+        if let Some(Marker { amount, settled, .. }) = details {
+            msgpack::push_int(out, marker());
+            if self.operation == ScriptOp::Settle {
+                let amounts: Vec<_> = settled.iter().map(i64::to_string).collect();
+                msgpack::push_text(out, &[amounts.join(",").as_bytes()]);
+            } else {
                 msgpack::push_signed(out, *amount);
             }
-            entries += 1 + 2 * markers.len();
+            entries += 2;
         }
         entries
     }

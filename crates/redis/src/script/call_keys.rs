@@ -22,6 +22,8 @@ pub(crate) struct CallKeys<'a> {
 struct CallHash<'a> {
     key: &'a [u8],
     buckets: SmallVec<[HashBucket<'a>; 1]>,
+    /// True for the marker of a reservation that is settled, whose amounts are behind its bucket.
+    is_settled: bool,
     list: usize,
     /// The number of its first bucket, counted from one as Lua counts.
     first: usize,
@@ -46,7 +48,7 @@ impl<'a> CallKeys<'a> {
     pub(crate) fn add(&mut self, charge: &'a WireCharge) -> StatePlace {
         match charge.limit.limit.shape() {
             Shape::Rate(_) => self.add_bucket(&charge.key, ["t", "ts"]),
-            Shape::Quota(_) => self.add_marker(&charge.key),
+            Shape::Quota(_) => self.add_bucket(&charge.key, ["u", "ue"]),
             Shape::Concurrency(_) => {
                 let key = charge.key.hash();
                 let known = self.sets.iter().position(|known| *known == key);
@@ -59,15 +61,25 @@ impl<'a> CallKeys<'a> {
     }
 
     /// Adds a marker, which has the form of a quota's bucket, unless it is there.
-    pub(crate) fn add_marker(&mut self, key: &'a BucketKey) -> StatePlace {
-        self.add_bucket(key, ["u", "ue"])
+    pub(crate) fn add_marker(&mut self, key: &'a BucketKey, is_settled: bool) -> StatePlace {
+        let place = self.add_bucket(key, ["u", "ue"]);
+        if let StatePlace::Hash { hash, .. } = place {
+            self.hashes[hash].is_settled |= is_settled;
+        }
+        place
     }
 
     fn add_bucket(&mut self, bucket: &'a BucketKey, fields: [&'static str; 2]) -> StatePlace {
         let key = bucket.hash();
         let hash = *self.seen.entry(key).or_insert(self.hashes.len());
         if hash == self.hashes.len() {
-            self.hashes.push(CallHash { key, buckets: SmallVec::new(), list: 0, first: 0 });
+            self.hashes.push(CallHash {
+                key,
+                buckets: SmallVec::new(),
+                is_settled: false,
+                list: 0,
+                first: 0,
+            });
         }
         let buckets = &mut self.hashes[hash].buckets;
         let wanted = HashBucket { name: bucket.name(), fields };
@@ -82,7 +94,8 @@ impl<'a> CallKeys<'a> {
     /// Numbers the buckets in the order of the keys. Nothing may be added afterwards.
     pub(crate) fn number(&mut self) {
         for hash in 0..self.hashes.len() {
-            let alike = |&list: &usize| self.hashes[list].buckets == self.hashes[hash].buckets;
+            let fields = |hash: usize| (&self.hashes[hash].buckets, self.hashes[hash].is_settled);
+            let alike = |&list: &usize| fields(list) == fields(hash);
             let list = self.lists.iter().position(alike).unwrap_or(self.lists.len());
             if list == self.lists.len() {
                 self.lists.push(hash);
@@ -122,17 +135,21 @@ impl<'a> CallKeys<'a> {
         let mut entries = 1;
         msgpack::push_int(out, self.lists.len() as u64);
         for (list, &first) in self.lists.iter().enumerate() {
-            let buckets = &self.hashes[first].buckets;
-            msgpack::push_int(out, 2 * buckets.len() as u64);
+            let CallHash { buckets, is_settled, .. } = &self.hashes[first];
+            let fields = 2 * buckets.len() + usize::from(*is_settled);
+            msgpack::push_int(out, fields as u64);
             for bucket in buckets {
                 for field in bucket.fields {
                     let colon: &[u8] = if bucket.name.is_empty() { b"" } else { b":" };
                     msgpack::push_text(out, &[bucket.name, colon, field.as_bytes()]);
                 }
             }
+            if *is_settled {
+                msgpack::push_text(out, &[b"a"]);
+            }
             let hashes = self.hashes.iter().filter(|hash| hash.list == list);
             msgpack::push_int(out, hashes.count() as u64);
-            entries += 2 + 2 * buckets.len();
+            entries += 2 + fields;
         }
         entries
     }

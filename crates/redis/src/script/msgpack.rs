@@ -40,11 +40,17 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
     out.extend_from_slice(&number.to_bits().to_be_bytes());
 }
 
-/// Appends a text that consists of these parts. The names of limits, the longest texts, have less than 255 bytes.
+/// Appends a text that consists of these parts. The longest, the amounts of a settled chain, have less than 1,000 bytes.
 pub(crate) fn push_text(out: &mut Vec<u8>, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    debug_assert!(length < 256, "one byte has room for the length");
-    out.extend_from_slice(&[0xd9, length as u8]);
+    match u8::try_from(length) {
+        Ok(length) => out.extend_from_slice(&[0xd9, length]),
+        Err(_) => {
+            debug_assert!(length < 1 << 16, "two bytes have room for the length");
+            out.push(0xda);
+            out.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+    }
     for part in parts {
         out.extend_from_slice(part);
     }

@@ -23,7 +23,7 @@ pub(crate) enum ScriptOp {
     Charge = 4,
     Refund = 5,
     Reset = 6,
-    /// The last three before the steps of permits have markers.
+    /// The last three before the steps of permits have a marker.
     RefundOnce = 7,
     Reserve = 8,
     /// Charges and refunds differences.
@@ -45,8 +45,8 @@ impl ScriptOp {
         matches!(self, Self::Acquire | Self::Retake | Self::Renew | Self::Release)
     }
 
-    /// True if it reads and writes markers.
-    pub(crate) const fn has_markers(self) -> bool {
+    /// True if it reads and writes a marker.
+    pub(crate) const fn has_marker(self) -> bool {
         matches!(self, Self::RefundOnce | Self::Reserve | Self::Settle)
     }
 
@@ -97,35 +97,43 @@ pub(crate) struct RequestDetails {
     pub(crate) permit: Option<PermitId>,
     /// When the amounts that it refunds were spent.
     pub(crate) spent: SpendTime,
-    /// The markers, and the amount that each gets.
-    pub(crate) markers: Vec<(BucketKey, i64)>,
+    pub(crate) marker: Option<Marker>,
+}
+
+/// The marker of a refund or a reservation.
+#[derive(Clone, Debug)]
+pub(crate) struct Marker {
+    pub(crate) key: BucketKey,
+    /// The amount that it begins with.
+    pub(crate) amount: i64,
+    /// The amount at which each charge is settled.
+    pub(crate) settled: Vec<i64>,
 }
 
 impl RequestDetails {
     fn new(operation: &Operation<'_>, charges: &[WireCharge]) -> Self {
-        let amounts = match operation {
-            Operation::Refund { once: Some(_), .. } => vec![Amount::MICRO_PER_TOKEN],
-            Operation::Reserve(id) => vec![id.ttl().as_micros() as i64],
-            Operation::Settle(_, costs) => {
-                std::iter::once(0).chain(costs.iter().map(|cost| cost.amount().micro())).collect()
-            }
-            _ => Vec::new(),
+        let (amount, settled) = match operation {
+            Operation::Refund { once: Some(_), .. } => (Amount::MICRO_PER_TOKEN, Vec::new()),
+            Operation::Reserve(id) => (id.ttl().as_micros() as i64, Vec::new()),
+            Operation::Settle(_, costs) => (0, costs.iter().map(|cost| cost.amount().micro()).collect()),
+            _ => (0, Vec::new()),
         };
-        let marker = |(name, amount): (String, _)| (charges[0].key.beside(name.as_bytes()), amount);
-        let markers = operation.markers().into_iter().zip(amounts).map(marker).collect();
+        let key = operation.markers().first().map(|name| charges[0].key.beside(name.as_bytes()));
+        let marker = key.map(|key| Marker { key, amount, settled });
         let (permit, spent) = match *operation {
             Operation::Permit(id, PermitStep::Release(spent)) => (Some(id.clone()), spent),
             Operation::Permit(id, _) => (Some(id.clone()), SpendTime::Unknown),
             Operation::Refund { spent, .. } => (None, spent),
             _ => (None, SpendTime::Unknown),
         };
-        Self { permit, spent, markers }
+        Self { permit, spent, marker }
     }
 
-    /// The details of a part of the chain, whose markers belong to its first key.
+    /// The details of a part of the chain, whose marker belongs to its first key.
     pub(crate) fn beside(&self, charge: &WireCharge) -> Self {
-        let moved = |(key, amount): &(BucketKey, i64)| (charge.key.beside(key.suffix()), *amount);
-        Self { markers: self.markers.iter().map(moved).collect(), ..self.clone() }
+        let moved =
+            |marker: &Marker| Marker { key: charge.key.beside(marker.key.suffix()), ..marker.clone() };
+        Self { marker: self.marker.as_ref().map(moved), ..self.clone() }
     }
 }
 
@@ -199,9 +207,12 @@ impl Request {
         self.keys().next().map_or(0, |key| slot_of(key.hash()))
     }
 
-    /// The keys of its charges and markers.
+    /// The keys of its charges and its marker.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &BucketKey> {
-        self.charges.iter().map(|charge| &charge.key).chain(self.details.markers.iter().map(|(key, _)| key))
+        self.charges
+            .iter()
+            .map(|charge| &charge.key)
+            .chain(self.details.marker.iter().map(|marker| &marker.key))
     }
 
     /// Whether it has more than one key. While a slot moves, its keys may be on two nodes.

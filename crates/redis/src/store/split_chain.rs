@@ -55,10 +55,10 @@ impl ChainPart {
         cost_micro: impl Fn(&WireCharge) -> i64,
     ) -> Arc<Request> {
         let charge = |charge: &WireCharge| WireCharge { cost_micro: cost_micro(charge), ..charge.clone() };
-        let RequestDetails { permit, markers, .. } = self.details.clone();
+        let RequestDetails { permit, marker, .. } = self.details.clone();
         let permit = permit.filter(|_| operation.is_about_permit());
-        let markers = if operation.has_markers() { markers } else { Vec::new() };
-        let details = RequestDetails { permit, spent, markers };
+        let marker = marker.filter(|_| operation.has_marker());
+        let details = RequestDetails { permit, spent, marker };
         Arc::new(Request::new(operation, self.charges.iter().map(charge).collect()).with(details))
     }
 
@@ -66,16 +66,15 @@ impl ChainPart {
     fn cancelled(&self) -> Arc<Request> {
         let mut part =
             Self { charges: self.charges.clone(), details: self.details.clone(), positions: Vec::new() };
-        let marker = self.details.markers.first().map(|(key, _)| (key.clone(), 0));
-        part.details.markers = marker.into_iter().collect();
+        part.details.marker.iter_mut().for_each(|marker| marker.settled.clear());
         part.request_with(ScriptOp::Settle, SpendTime::Unknown, |charge| -charge.cost_micro)
     }
 
-    /// The operation as a part without markers has it: those are in another part.
+    /// The operation as a part without its marker has it: that is in another part.
     fn unmarked(&self, operation: ScriptOp) -> ScriptOp {
         match operation {
-            ScriptOp::Reserve if self.details.markers.is_empty() => ScriptOp::Spend,
-            ScriptOp::RefundOnce if self.details.markers.is_empty() => ScriptOp::Refund,
+            ScriptOp::Reserve if self.details.marker.is_none() => ScriptOp::Spend,
+            ScriptOp::RefundOnce if self.details.marker.is_none() => ScriptOp::Refund,
             operation => operation,
         }
     }
@@ -84,9 +83,9 @@ impl ChainPart {
         self.charges.iter().any(|charge| charge.limit.limit.is_concurrency())
     }
 
-    /// Splits the part by key, in the order of the chain. The markers become a part without charges.
+    /// Splits the part by key, in the order of the chain. The marker becomes a part without charges.
     fn by_key(self) -> Vec<Self> {
-        let details = RequestDetails { markers: Vec::new(), ..self.details.clone() };
+        let details = RequestDetails { marker: None, ..self.details.clone() };
         let empty = || Self { details: details.clone(), ..Self::default() };
         let mut by_key: BTreeMap<Vec<u8>, Self> = BTreeMap::new();
         for (position, charge) in self.positions.into_iter().zip(self.charges) {
@@ -95,7 +94,7 @@ impl ChainPart {
         let mut parts: Vec<Self> = by_key.into_values().collect();
         // A release asks parts with permits first.
         parts.sort_by_key(|part| (part.details.permit.is_some() && !part.takes_permit(), part.positions[0]));
-        if !self.details.markers.is_empty() {
+        if self.details.marker.is_some() {
             parts.insert(0, Self { details: self.details, ..Self::default() });
         }
         parts
@@ -138,8 +137,8 @@ impl SplitChain {
         parts.sort_by_key(|part| part.positions[0]);
         if operation == ScriptOp::Reserve {
             // It alone decides whether the time to settle is over, so the others can be settled for as long as it is remembered.
-            let others = parts.iter_mut().skip(1).flat_map(|part| &mut part.details.markers);
-            others.for_each(|(_, ttl_us)| *ttl_us += MARKER_TIME.as_micros() as i64);
+            let others = parts.iter_mut().skip(1).flat_map(|part| &mut part.details.marker);
+            others.for_each(|marker| marker.amount += MARKER_TIME.as_micros() as i64);
         }
         Self { inner, operation, parts, charges: count, deadline }
     }
@@ -293,7 +292,7 @@ impl SplitChain {
             };
             let reply = self.ask(at, |part| part.request(operation(part))).await;
             let reply = reply.map_err(|why| failed_after(&replies, ScriptOp::RefundOnce, why))?;
-            if !self.parts[at].details.markers.is_empty() {
+            if self.parts[at].details.marker.is_some() {
                 is_given = reply.verdict == Verdict::Done;
                 any_given |= is_given;
             }
@@ -310,7 +309,7 @@ impl SplitChain {
         let (mut first, mut own) = (None, Verdict::Unknown);
         while replies.len() < self.parts.len() {
             let at = replies.len();
-            let reply = if !self.parts[at].details.markers.is_empty() {
+            let reply = if self.parts[at].details.marker.is_some() {
                 let reply = self.ask(at, |part| part.request(ScriptOp::Settle)).await;
                 let reply = reply.map_err(|why| failed_after(&replies, ScriptOp::Settle, why))?;
                 own = reply.verdict;
@@ -333,7 +332,7 @@ impl SplitChain {
             replies.push(reply);
             if ends {
                 // The other parts are looked at only.
-                self.parts.iter_mut().for_each(|part| part.details.markers.clear());
+                self.parts.iter_mut().for_each(|part| part.details.marker = None);
             }
         }
         let (verdict, settled) = first.unwrap_or((Verdict::Unknown, Box::default()));
@@ -343,14 +342,13 @@ impl SplitChain {
     /// Has all parts settled at these amounts, by which the first was settled.
     fn decide_amounts(&mut self, settled: &[Amount]) {
         for part in &mut self.parts {
+            let Some(marker) = &mut part.details.marker else { continue };
             for (&position, charge) in part.positions.iter().zip(part.charges.iter_mut()) {
-                if let (Some(amount), Some(asked)) =
-                    (settled.get(position), part.details.markers.get(position + 1))
-                {
-                    charge.cost_micro += amount.micro() - asked.1;
+                if let (Some(amount), Some(asked)) = (settled.get(position), marker.settled.get(position)) {
+                    charge.cost_micro += amount.micro() - asked;
                 }
             }
-            for ((_, asked), amount) in part.details.markers.iter_mut().skip(1).zip(settled) {
+            for (asked, amount) in marker.settled.iter_mut().zip(settled) {
                 *asked = amount.micro();
             }
         }

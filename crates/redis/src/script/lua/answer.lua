@@ -45,11 +45,12 @@
     if step ~= LOOK and held[bucket] then
       -- A refund or late charge of nothing leaves a bucket that is ahead of the clock as it is.
       local full = written[bucket] + (window_end and 0 or (capacity - value) / args[limit + 1])
-      if full > (full_at[bucket] or 0) then
+      local keep_ms, known = args[limit + 2], full_at[bucket]
+      if not known or full > known then
         full_at[bucket] = full
       end
-      if args[limit + 2] > (keep_ms_of[bucket] or 0) then
-        keep_ms_of[bucket] = args[limit + 2]
+      if not known or keep_ms > keep_ms_of[bucket] then
+        keep_ms_of[bucket] = keep_ms
       end
     end
     out[o + 1], out[o + 2] = value, time

@@ -49,7 +49,7 @@ while i < args[4] do
     i = i + 1
   end
   if marker_op then
-    -- A number, and for each marker its bucket and the amount to write.
-    marker = i + 1
-    i = marker + 2 * args[i]
+    -- Its bucket and its value.
+    marker = i
+    i = i + 2
   end

@@ -11,13 +11,7 @@
         verdict, spent = now < ends_at and DONE or EXPIRED, ends_at - state
       end
       if verdict == DONE then
-        settles = true
-        for at = marker, i - 2, 2 do
-          -- A charge without an amount was settled at 0.
-          if at == marker or args[at + 1] > 0 then
-            held[args[at]], written[args[at]], dirty[args[at]] = args[at + 1], written[bucket], true
-          end
-        end
+        settles, held[bucket], dirty[bucket], settled_at[bucket] = true, 0, true, value
       end
     elseif state then
       verdict, step = BEFORE, LOOK

@@ -4,6 +4,8 @@
 local LIVE, BROKEN = 1, 2
 local state = { nil }
 local held, written, broken, newer = { nil }, { nil }, {}, nil
+-- For the marker of a settled reservation: the amounts.
+local settled_at
 local i, k, b = 6, 0, 0
 -- Buckets of a hash were mostly written at the same time, and a number of sixteen digits takes a while to read.
 local last_text, last_time
@@ -18,6 +20,10 @@ for _ = 1, args[5] do
       values = pcall('HMGET', KEYS[key], 'v', amount_field, time_field)
     else
       values = pcall('HMGET', KEYS[key], 'v', unpack(args, first, i - 1))
+      if count == 3 then
+        settled_at = settled_at or {}
+        settled_at[b + 1] = values[4]
+      end
     end
     local version = values[1]
     if version == '1' then

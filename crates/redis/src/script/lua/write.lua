@@ -13,11 +13,12 @@ for _ = 1, args[5] do
   i = first + args[i]
   for key = k + 1, k + args[i] do
     local name, is_live, n, full, keep_ms, repairs, removed = KEYS[key], state[key] == LIVE, 0, 0, 0, false, nil
-    for f = first, i - 1, 2 do
+    for f = first, i - 2, 2 do
       b = b + 1
       local bucket_full, amount = full_at[b], held[b]
       if bucket_full then
-        full, keep_ms = bucket_full > full and bucket_full or full, keep_ms_of[b] > keep_ms and keep_ms_of[b] or keep_ms
+        full = bucket_full > full and bucket_full or full
+        keep_ms = keep_ms_of[b] > keep_ms and keep_ms_of[b] or keep_ms
       end
       if dirty[b] then
         repairs = repairs or broken[b]
@@ -25,6 +26,10 @@ for _ = 1, args[5] do
           sets[n + 1], sets[n + 2] = args[f], format('%d', amount)
           sets[n + 3], sets[n + 4] = args[f + 1], written[b] == now and now_text or format('%d', written[b])
           n = n + 4
+          if settled_at and settled_at[b] then
+            sets[n + 1], sets[n + 2] = args[f + 2], settled_at[b]
+            n = n + 2
+          end
         else
           removed = removed or {}
           removed[#removed + 1], removed[#removed + 2] = args[f], args[f + 1]

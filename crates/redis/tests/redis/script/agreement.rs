@@ -397,13 +397,22 @@ impl Trace {
                 let model: Vec<_> = model.map(|held| (held.id.to_string(), held.until.get())).collect();
                 assert_eq!(stored, model, "seed {}: {key} {name}", self.seed);
             }
+            let mut marker = None;
             for charge in self.buckets(key) {
                 let place = place_of(&charge);
-                let stored = self.stored(&place);
-                // A charge that was settled at 0 has no amount beside the marker.
-                let is_settled = place[0].contains(":reservation:") && place[1] != "u";
-                let is_stored = |bucket: &Bucket| !is_settled || bucket.amount() > Amount::ZERO;
-                let model = round.model.bucket(&charge).filter(is_stored);
+                let mut model = round.model.bucket(&charge);
+                let stored = if place[0].contains(":reservation:") && place[1] != "u" {
+                    // The model keeps the amounts of a reservation whose id was used again.
+                    let is_of_marker = |bucket: &Bucket| {
+                        marker == Some(Bucket::new(Amount::ZERO, bucket.moment()))
+                            && bucket.amount() > Amount::ZERO
+                    };
+                    model = model.filter(is_of_marker);
+                    self.stored_settled(&place)
+                } else {
+                    marker = model;
+                    self.stored(&place)
+                };
                 assert_eq!(stored, model, "seed {}: {place:?}", self.seed);
             }
         }
@@ -433,6 +442,19 @@ impl Trace {
         let reply = self.server.command(&["ZRANGE", &set, "0", "-1", "WITHSCORES"]);
         let pairs = reply.list().chunks(2);
         pairs.map(|pair| (pair[0].text().to_owned(), pair[1].text().parse().expect("digits"))).collect()
+    }
+
+    /// The amount above zero at which a charge was settled. The field of its place begins with its number in the chain.
+    fn stored_settled(&self, [hash, field, _]: &BucketPlace) -> Option<Bucket> {
+        let marker = self.stored(&[hash.clone(), "u".to_owned(), "ue".to_owned()])?;
+        let amounts = self.server.command(&["HGET", hash, "a"]);
+        let number: usize = field.split(':').next()?.parse().expect("a number");
+        let (RedisReply::Text(amounts), true) = (amounts, marker.amount() == Amount::ZERO) else {
+            return None;
+        };
+        let amount = amounts.split(',').nth(number - 1)?.parse().expect("digits");
+        Some(Bucket::new(Amount::from_micro(amount), marker.moment()))
+            .filter(|bucket| bucket.amount() > Amount::ZERO)
     }
 
     fn stored(&self, place: &BucketPlace) -> Option<Bucket> {

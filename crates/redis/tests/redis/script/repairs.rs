@@ -98,9 +98,13 @@ async fn a_marker_that_another_program_has_changed_fails_no_call() {
     let costs = [Cost::new(1).unwrap()];
     assert_eq!(store.settle(&chain, id, &costs).await.unwrap().verdict, Verdict::Done);
     let marker = "spile:{ann}:reservation:00000000000000000000000000000007";
-    server.command(&["HSET", marker, "1:u", "-5"]);
-    let again = store.settle(&chain, id, &costs).await.unwrap();
-    assert_eq!((again.verdict, again.settled[0]), (Verdict::Before, Amount::ZERO));
+    for amounts in ["-5", "", "x,7", "9007199254740993000"] {
+        server.command(&["HSET", marker, "a", amounts]);
+        let again = store.settle(&chain, id, &costs).await.unwrap();
+        let most = Amount::from_micro(6_000_000_000_000_000);
+        let expected = if amounts.starts_with('9') { most } else { Amount::ZERO };
+        assert_eq!((again.verdict, &again.settled[..]), (Verdict::Before, &[expected][..]), "{amounts}");
+    }
     for state in [&["u", "x"][..], &["v", "nonsense"]] {
         server.command(&[&["HSET", marker], state].concat());
         let verdict = store.settle(&chain, id, &costs).await.unwrap().verdict;

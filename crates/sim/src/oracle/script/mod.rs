@@ -213,6 +213,7 @@ impl ScriptOracle {
             return Ok(());
         }
         let mut keys: Vec<_> = call.buckets.iter().chain(&call.sets).map(|id| &id.key).collect();
+        keys.sort_unstable();
         keys.dedup();
         keys.retain(|key| self.foreign.broken.contains(*key));
         if keys.len() as i128 == repaired {

@@ -7,7 +7,7 @@ use super::reply::Replied;
 use super::state::{Fields, Foreign, Lifetime, Permits, Record, ServerClock};
 use super::types::{BucketId, Executed, ExecutedCharge, Found, Op, Shape, Step, Verdict};
 use super::verdict::{Finding, check_amount, plans, spent};
-use super::wire::{Call, Charge, Question};
+use super::wire::{Call, Charge, Question, amounts};
 
 /// A call while it is judged.
 pub(super) struct Judgement<'c> {
@@ -248,11 +248,12 @@ impl Judgement<'_> {
             return Ok(Vec::new());
         }
         let is_uncertain = self.records[question.markers[0].0].is_uncertain;
+        let mut amounts = amounts(replied.text()?)?.into_iter();
         let mut settled = Vec::with_capacity(question.markers.len());
         for (bucket, amount) in &question.markers[1..] {
             let stored = || self.records[*bucket].fields.map_or(0, |fields| fields.amount.max(0));
             let expected = if *verdict == Verdict::Done { *amount } else { stored() };
-            let number = replied.int()?;
+            let number = amounts.next().unwrap_or(0);
             if number != expected && !is_uncertain && !self.records[*bucket].is_uncertain {
                 let marker = &self.call.buckets[*bucket];
                 return Err(format!("expected {expected} as settled by {marker:?}, replied {number}"));

@@ -45,6 +45,14 @@ impl Replied<'_> {
         }
     }
 
+    pub(super) fn text(&mut self) -> Result<&[u8], String> {
+        self.at += 1;
+        match self.values.get(self.at - 1) {
+            Some(Value::Text(text)) => Ok(text),
+            other => Err(format!("entry {} of the reply is {other:?} and not a text", self.at)),
+        }
+    }
+
     /// Reads a number that can only be this one.
     pub(super) fn expect(&mut self, what: &str, expected: i128) -> Result<(), String> {
         let number = self.int()?;

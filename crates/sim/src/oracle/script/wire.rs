@@ -28,7 +28,7 @@ pub(super) struct Question<'a> {
     pub(super) charges: Vec<Charge>,
     pub(super) permit: Option<&'a [u8]>,
     pub(super) spent: Spent,
-    /// The index of each marker's bucket, and the amount that it gets.
+    /// The index of the marker's bucket, and the amount that it gets. For a settlement, one more per charge: the settled amount.
     pub(super) markers: Vec<(usize, i128)>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn read<'a>(script: ScriptKind, keys: &[&[u8]], argument: &'a [u8]) -
     let mut parts = Parts::new(&items);
     let (sequence, time) = (parts.int()?, parts.within("time", 0, LAST_US)?);
     let (first, last) = (parts.place()?, parts.place()?);
-    let (buckets, hashes) = read_lists(&mut parts, keys)?;
+    let (mut buckets, hashes) = read_lists(&mut parts, keys)?;
     let set = |key: &&[u8]| BucketId { key: text(key), name: String::new(), shape: Shape::Concurrency };
     let sets: Vec<_> = keys[hashes..].iter().map(set).collect();
     let first_limit = parts.at;
@@ -80,8 +80,15 @@ pub(super) fn read<'a>(script: ScriptKind, keys: &[&[u8]], argument: &'a [u8]) -
         return Err(format!("questions from place {} to {} do not follow the limits", first + 1, last + 1));
     }
     parts.at = first;
-    let mut context =
-        Context { script, first_limit, first, last, buckets: &buckets, sets: sets.len(), quotas: Vec::new() };
+    let mut context = Context {
+        script,
+        first_limit,
+        first,
+        last,
+        buckets: &mut buckets,
+        sets: sets.len(),
+        quotas: Vec::new(),
+    };
     let mut questions = Vec::new();
     while parts.at < last {
         questions.push(context.question(&mut parts)?);
@@ -100,7 +107,9 @@ fn read_lists(parts: &mut Parts<'_, '_>, keys: &[&[u8]]) -> Result<(Vec<BucketId
     let (mut buckets, mut hashes) = (Vec::new(), 0);
     for _ in 0..parts.count()? {
         let fields = (0..parts.count()?).map(|_| parts.text()).collect::<Result<Vec<_>, _>>()?;
-        let names = fields.chunks(2).map(bucket_of).collect::<Result<Vec<_>, _>>()?;
+        // The amounts of a settled reservation are no bucket.
+        let pairs = fields.strip_suffix(&[b"a".as_slice()]).unwrap_or(&fields);
+        let names = pairs.chunks(2).map(bucket_of).collect::<Result<Vec<_>, _>>()?;
         for _ in 0..parts.count()? {
             let key = text(keys.get(hashes).ok_or("lists name more hashes than there are keys")?);
             hashes += 1;
@@ -134,13 +143,22 @@ fn bucket_of(fields: &[&[u8]]) -> Result<(String, Shape), String> {
     }
 }
 
+/// The amounts of a tombstone.
+pub(super) fn amounts(bytes: &[u8]) -> Result<Vec<i128>, String> {
+    let amounts = text(bytes);
+    let amounts = amounts.split(',').filter(|amount| !amount.is_empty());
+    let amounts = amounts.map(|amount| amount.parse().map_err(|why| format!("amount {amount:?}: {why}")));
+    amounts.collect()
+}
+
 /// The parts that questions refer to.
 struct Context<'c> {
     script: ScriptKind,
     first_limit: usize,
     first: usize,
     last: usize,
-    buckets: &'c [BucketId],
+    /// Each settled amount is a bucket, too, behind those of the call.
+    buckets: &'c mut Vec<BucketId>,
     sets: usize,
     /// The place of the bounds of each quota that was seen.
     quotas: Vec<usize>,
@@ -177,12 +195,14 @@ impl Context<'_> {
         let spent = if details && op.has_spend_time() { parts.spent()? } else { Spent::Unknown };
         let mut markers = Vec::new();
         if op.has_markers() {
-            for _ in 0..parts.count()? {
-                markers.push((self.bucket(Shape::Quota, parts)?, parts.int()?));
-            }
-            let expected = 1;
-            if markers.is_empty() || op != Op::Settle && markers.len() > expected {
-                return Err(format!("{op:?} has {} markers, expected {expected}", markers.len()));
+            let bucket = self.bucket(Shape::Quota, parts)?;
+            if op == Op::Settle {
+                markers.push((bucket, 0));
+                for (position, amount) in amounts(parts.text()?)?.into_iter().enumerate() {
+                    markers.push((self.amount_of(bucket, position + 1), amount));
+                }
+            } else {
+                markers.push((bucket, parts.int()?));
             }
         }
         Ok(Question { op, charges, permit, spent, markers })
@@ -200,6 +220,16 @@ impl Context<'_> {
         let (limit, bounds) = self.limit(shape, &mut parts.from(place))?;
         let cost = parts.within("cost", if op == Op::Settle { -LAST_US } else { 0 }, LAST_US)?;
         Ok(Charge { shape, bucket, limit, cost, bounds })
+    }
+
+    /// The index of the amount of a charge in a tombstone.
+    fn amount_of(&mut self, marker: usize, charge: usize) -> usize {
+        let id = BucketId { name: charge.to_string(), ..self.buckets[marker].clone() };
+        let known = self.buckets.iter().position(|known| *known == id);
+        known.unwrap_or_else(|| {
+            self.buckets.push(id);
+            self.buckets.len() - 1
+        })
     }
 
     /// The index of a bucket of this shape.
