@@ -1,5 +1,6 @@
 //! Store URLs: `redis://user:pass@host:6379/2`, and the schemes for TLS, Unix sockets, Sentinel and Cluster.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -130,8 +131,19 @@ impl RedisUrl {
             return Err(UrlError::Encoding("password"));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let query = UrlQuery::parse(scheme, query)?;
-        if scheme.kind == SchemeKind::Unix { unix(rest, query) } else { networked(scheme, rest, query) }
+        let mut query = UrlQuery::parse(scheme, query)?;
+        let query_database = query.take("db").map(|text| read_database(&text)).transpose()?;
+        let tls = query.tls_files()?;
+        let tls = scheme.tls.then_some(tls);
+        let (topology, credentials, database) = match scheme.kind {
+            SchemeKind::Unix => unix(rest, query)?,
+            _ => networked(scheme, rest, query)?,
+        };
+        let database = database.or(query_database).unwrap_or(0);
+        if scheme.kind == SchemeKind::Cluster && database != 0 {
+            return Err(UrlError::ClusterDatabase);
+        }
+        Ok(Self { topology, credentials, database, tls })
     }
 }
 
@@ -152,17 +164,19 @@ pub fn without_secrets(url: &str) -> String {
     }
 }
 
-fn unix(path: &str, query: UrlQuery) -> Result<RedisUrl, UrlError> {
+/// The parts of a URL before its parameters: the database is `None` if the path has none.
+type Target = (Topology, Option<Credentials>, Option<u32>);
+
+fn unix(path: &str, mut query: UrlQuery) -> Result<Target, UrlError> {
     if path.is_empty() {
         return Err(UrlError::NoAddress);
     }
     let endpoint = Endpoint::Unix(PathBuf::from(decoded(path, "socket path")?));
-    let credentials = paired(query.user, query.password)?;
-    let database = query.database.unwrap_or(0);
-    Ok(RedisUrl { topology: Topology::Standalone(endpoint), credentials, database, tls: None })
+    let credentials = paired(query.take("user"), query.take("pass"))?;
+    Ok((Topology::Standalone(endpoint), credentials, None))
 }
 
-fn networked(scheme: Scheme, rest: &str, query: UrlQuery) -> Result<RedisUrl, UrlError> {
+fn networked(scheme: Scheme, rest: &str, mut query: UrlQuery) -> Result<Target, UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (credentials, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user_info(user)?), hosts),
@@ -170,36 +184,23 @@ fn networked(scheme: Scheme, rest: &str, query: UrlQuery) -> Result<RedisUrl, Ur
     };
     let addresses = addresses(hosts, scheme.default_port())?;
     let path: Vec<&str> = path.trim_end_matches('/').split('/').filter(|part| !part.is_empty()).collect();
-    let (topology, database) = match scheme.kind {
+    let (topology, path) = match scheme.kind {
         SchemeKind::Sentinel => {
-            let (master, database) = match *path {
-                [] => return Err(UrlError::NoMaster),
-                [master] => (master, None),
-                [master, database] => (master, Some(database)),
-                _ => return Err(UrlError::Path),
-            };
+            let (master, path) = path.split_first().ok_or(UrlError::NoMaster)?;
             let master = decoded(master, "master's name")?;
-            let credentials = paired(query.sentinel_user, query.sentinel_password)?;
-            (Topology::Sentinel { sentinels: addresses, master, credentials }, database)
+            let credentials = paired(query.take("sentinel_user"), query.take("sentinel_pass"))?;
+            (Topology::Sentinel { sentinels: addresses, master, credentials }, path)
         }
-        SchemeKind::Cluster => (Topology::Cluster { seeds: addresses }, single(&path)?),
+        SchemeKind::Cluster => (Topology::Cluster { seeds: addresses }, &*path),
         SchemeKind::Standalone | SchemeKind::Unix => {
             let [endpoint]: [Endpoint; 1] =
                 addresses.try_into().map_err(|_| UrlError::OneAddress { scheme: scheme.name })?;
-            (Topology::Standalone(endpoint), single(&path)?)
+            (Topology::Standalone(endpoint), &*path)
         }
     };
-    let database = database.map(read_database).transpose()?.or(query.database).unwrap_or(0);
-    if scheme.kind == SchemeKind::Cluster && database != 0 {
-        return Err(UrlError::ClusterDatabase);
-    }
-    Ok(RedisUrl { topology, credentials, database, tls: scheme.tls.then_some(query.tls) })
-}
-
-fn single<'a>(path: &[&'a str]) -> Result<Option<&'a str>, UrlError> {
     match *path {
-        [] => Ok(None),
-        [part] => Ok(Some(part)),
+        [] => Ok((topology, credentials, None)),
+        [database] => Ok((topology, credentials, Some(read_database(database)?))),
         _ => Err(UrlError::Path),
     }
 }
@@ -302,48 +303,40 @@ impl Scheme {
     }
 }
 
-/// The parameters after `?`.
-#[derive(Debug, Default)]
-struct UrlQuery {
-    database: Option<u32>,
-    user: Option<String>,
-    password: Option<String>,
-    sentinel_user: Option<String>,
-    sentinel_password: Option<String>,
-    tls: ClientTlsFiles,
-}
+/// The parameters after `?`, by their names.
+struct UrlQuery(BTreeMap<&'static str, String>);
 
 impl UrlQuery {
     fn parse(scheme: Scheme, text: &str) -> Result<Self, UrlError> {
-        let mut query = Self::default();
-        let (mut certificate, mut key) = (None, None);
+        let mut values = BTreeMap::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let text = |part| decoded(value, part);
-            match name {
-                "db" => query.database = Some(read_database(value)?),
-                "user" if scheme.kind == SchemeKind::Unix => query.user = Some(text("user")?),
-                "pass" if scheme.kind == SchemeKind::Unix => query.password = Some(text("password")?),
-                "sentinel_user" if scheme.kind == SchemeKind::Sentinel => {
-                    query.sentinel_user = Some(text("user")?);
-                }
-                "sentinel_pass" if scheme.kind == SchemeKind::Sentinel => {
-                    query.sentinel_password = Some(text("password")?);
-                }
-                "ca" if scheme.tls => query.tls.authority = Some(text("ca")?.into()),
-                "cert" if scheme.tls => certificate = Some(text("cert")?.into()),
-                "key" if scheme.tls => key = Some(text("key")?.into()),
-                _ => {
-                    return Err(UrlError::Parameter { scheme: scheme.name, takes: scheme.parameters() });
-                }
-            }
+            let takes = scheme.parameters();
+            let known = takes.split(", ").find(|known| *known == name);
+            let name = known.ok_or(UrlError::Parameter { scheme: scheme.name, takes })?;
+            let part = match name.trim_start_matches("sentinel_") {
+                "pass" => "password",
+                part => part,
+            };
+            let value = if name == "db" { value.to_owned() } else { decoded(value, part)? };
+            values.insert(name, value);
         }
-        query.tls.client = match (certificate, key) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
-            (None, None) => None,
-            _ => return Err(UrlError::HalfAPair),
-        };
-        Ok(query)
+        Ok(Self(values))
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        self.0.remove(name)
+    }
+
+    fn tls_files(&mut self) -> Result<ClientTlsFiles, UrlError> {
+        let authority = self.take("ca").map(PathBuf::from);
+        match (self.take("cert"), self.take("key")) {
+            (Some(certificate), Some(key)) => {
+                Ok(ClientTlsFiles { authority, client: Some((certificate.into(), key.into())) })
+            }
+            (None, None) => Ok(ClientTlsFiles { authority, client: None }),
+            _ => Err(UrlError::HalfAPair),
+        }
     }
 }
 
