@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use spile_runtime::Runtime;
 
-use crate::connection::dial_limiter::{DialLimiter, DialPermit, DialPriority};
+use crate::connection::dial_limiter::{DialLimiter, DialPriority};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::{ConnectOptions, Connection, ConnectionError};
+use crate::connection::{ConnectOptions, Connection, ConnectionError, in_time};
 use crate::node::probe::Probe;
 use crate::store::stats::Counters;
 use crate::topology::sentinel::Sentinels;
@@ -34,6 +34,14 @@ pub(crate) enum NodeAddress {
 }
 
 impl NodeAddress {
+    /// The current address.
+    pub(crate) async fn resolve(&self) -> Result<Endpoint, ConnectionError> {
+        match self {
+            Self::Fixed(endpoint) => Ok(endpoint.clone()),
+            Self::BySentinels(sentinels) => sentinels.master().await,
+        }
+    }
+
     /// Whether dialling again may reach another node.
     pub(crate) const fn may_move(&self) -> bool {
         matches!(self, Self::BySentinels(_))
@@ -47,34 +55,24 @@ impl Dialer {
         address: &NodeAddress,
         probe: &Probe,
     ) -> Result<Connection, ConnectionError> {
-        let endpoint = match address {
-            NodeAddress::Fixed(endpoint) => endpoint.clone(),
-            NodeAddress::BySentinels(sentinels) => sentinels.master().await?,
-        };
-        let permit = self.acquire_permit().await;
+        let endpoint = address.resolve().await?;
+        let permit = self.limiter.acquire(self.priority).await;
         let mut connection = self.open_now(&endpoint).await?;
-        let probed = self.runtime.timeout(self.timeout, probe.run(&mut connection, &self.runtime)).await;
-        probed.unwrap_or(Err(ConnectionError::Stalled(self.timeout)))?;
+        in_time(&self.runtime, self.timeout, probe.run(&mut connection, &self.runtime)).await?;
         permit.succeeded();
         Ok(connection)
     }
 
     /// Connects to a node, without a probe.
     pub(crate) async fn open(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
-        let permit = self.acquire_permit().await;
+        let permit = self.limiter.acquire(self.priority).await;
         let connection = self.open_now(endpoint).await?;
         permit.succeeded();
         Ok(connection)
     }
 
-    async fn acquire_permit(&self) -> DialPermit<'_> {
-        self.limiter.acquire(self.priority).await
-    }
-
     async fn open_now(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
         self.counters.dials.add(1);
-        let opened = Connection::open(endpoint, &self.options, &self.runtime);
-        let opened = self.runtime.timeout(self.timeout, opened).await;
-        opened.unwrap_or(Err(ConnectionError::Stalled(self.timeout)))
+        in_time(&self.runtime, self.timeout, Connection::open(endpoint, &self.options, &self.runtime)).await
     }
 }

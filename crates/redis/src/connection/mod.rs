@@ -113,10 +113,7 @@ impl Connection {
         let mut command = Vec::new();
         credentials.push_auth(&mut command);
         self.send(&command).await?;
-        match self.receive().await? {
-            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            _ => Ok(()),
-        }
+        accepted(self.receive().await?).map(drop)
     }
 
     /// Sends whole commands.
@@ -146,6 +143,16 @@ impl Connection {
         write::command(&mut command, parts);
         self.send(&command).await?;
         self.receive().await
+    }
+
+    /// Sends one command and returns its reply, which has to arrive within this time. A reply that is an error fails.
+    pub(crate) async fn ask(
+        &mut self,
+        parts: &[&[u8]],
+        within: Duration,
+        runtime: &Runtime,
+    ) -> Result<Value, ConnectionError> {
+        accepted(in_time(runtime, within, self.command(parts)).await?)
     }
 
     /// Waits until the server closes the connection or sends bytes unasked. Both end the connection. Cancel safe.
@@ -190,9 +197,7 @@ impl Connection {
             self.send(&commands).await?;
         }
         for _ in 0..expected {
-            if let Value::Error(refusal) = self.receive().await? {
-                return Err(ConnectionError::Refused(refusal));
-            }
+            accepted(self.receive().await?)?;
         }
         if options.role == RoleCheck::None { Ok(()) } else { self.check_role(options.role).await }
     }
@@ -210,6 +215,20 @@ impl Connection {
             },
         }
     }
+}
+
+/// Bounds the time of work on a connection.
+pub(crate) async fn in_time<T>(
+    runtime: &Runtime,
+    within: Duration,
+    work: impl Future<Output = Result<T, ConnectionError>>,
+) -> Result<T, ConnectionError> {
+    runtime.timeout(within, work).await.unwrap_or(Err(ConnectionError::Stalled(within)))
+}
+
+/// Makes an error reply an error.
+pub(crate) fn accepted(reply: Value) -> Result<Value, ConnectionError> {
+    if let Value::Error(refusal) = reply { Err(ConnectionError::Refused(refusal)) } else { Ok(reply) }
 }
 
 /// TLS is for TCP only.

@@ -5,14 +5,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, MutexGuard, Notify};
 
 /// Whether requests are let through, and the consecutive failures.
 #[derive(Debug, Default)]
 pub(crate) struct Breaker {
     open: AtomicBool,
     failures_in_a_row: AtomicU32,
-    probing: AtomicBool,
+    probing: Mutex<()>,
     opened: Notify,
 }
 
@@ -63,18 +63,8 @@ impl Breaker {
     }
 
     /// The right to probe. `None` while another lane has it.
-    pub(crate) fn claim_probe(&self) -> Option<ProbeGuard<'_>> {
-        (!self.probing.swap(true, Ordering::AcqRel)).then_some(ProbeGuard(self))
-    }
-}
-
-/// The right to probe, returned when dropped.
-#[derive(Debug)]
-pub(crate) struct ProbeGuard<'a>(&'a Breaker);
-
-impl Drop for ProbeGuard<'_> {
-    fn drop(&mut self) {
-        self.0.probing.store(false, Ordering::Release);
+    pub(crate) fn claim_probe(&self) -> Option<MutexGuard<'_, ()>> {
+        self.probing.try_lock().ok()
     }
 }
 

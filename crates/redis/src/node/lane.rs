@@ -14,7 +14,7 @@ use spile_runtime::Runtime;
 use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::{Connection, ConnectionError};
+use crate::connection::{Connection, ConnectionError, in_time};
 use crate::node::pipeline::{CompletedCall, Pipeline, RefusedCall};
 use crate::node::queue::Flight;
 use crate::node::write_failures;
@@ -65,16 +65,6 @@ pub(crate) struct Lane {
 
 /// The connection must be closed.
 struct ConnectionLost;
-
-/// The event that a lane waits for.
-enum LaneEvent<'a> {
-    Reply(Result<Value, ConnectionError>),
-    Moved,
-    /// The breaker or the credentials changed: the loop checks them before it sends more.
-    Recheck,
-    Batch(Vec<PendingRequest>, Flight<'a>),
-    Alarm,
-}
 
 impl Lane {
     pub(crate) fn new(config: LaneConfig, node: Arc<Node>) -> Self {
@@ -168,31 +158,25 @@ impl Lane {
             }
             let pauses = leaving || node.breaker.is_open() || connection.is_outdated();
             let takes = !pauses && pipeline.takes(self.config.flights);
-            let event = tokio::select! {
+            let result = tokio::select! {
                 // In this order, so that a reply that has arrived is never missed, and nothing is sent over a
                 // connection that must be closed.
                 biased;
-                reply = connection.receive_if(!pipeline.is_empty()) => LaneEvent::Reply(reply),
-                () = moves.away_from(here), if !leaving => LaneEvent::Moved,
-                _ = login.changed() => LaneEvent::Recheck,
-                () = node.breaker.until_open(), if takes => LaneEvent::Recheck,
-                (batch, flight) = node.queue.take(), if takes => LaneEvent::Batch(batch, flight),
-                () = self.config.runtime.sleep_until(pipeline.alarm(&self.config)), if !pipeline.is_empty() => {
-                    LaneEvent::Alarm
-                }
-            };
-            let result = match event {
-                LaneEvent::Reply(reply) => self.on_reply(reply, &mut pipeline),
-                LaneEvent::Moved => {
+                reply = connection.receive_if(!pipeline.is_empty()) => self.on_reply(reply, &mut pipeline),
+                () = moves.away_from(here), if !leaving => {
                     leaving = true;
                     Ok(())
                 }
-                LaneEvent::Recheck => Ok(()),
-                LaneEvent::Batch(batch, flight) => {
+                // The loop checks the credentials and the breaker before it sends more.
+                _ = login.changed() => Ok(()),
+                () = node.breaker.until_open(), if takes => Ok(()),
+                (batch, flight) = node.queue.take(), if takes => {
                     let calls = self.calls(batch);
                     self.send(&mut connection, &mut pipeline, calls, flight).await
                 }
-                LaneEvent::Alarm => self.check_overdue(&mut pipeline),
+                () = self.config.runtime.sleep_until(pipeline.alarm(&self.config)), if !pipeline.is_empty() => {
+                    self.check_overdue(&mut pipeline)
+                }
             };
             if result.is_err() {
                 return;
@@ -274,13 +258,9 @@ impl Lane {
     ) -> Result<(), ConnectionLost> {
         self.write(&calls);
         let runtime = &self.config.runtime;
-        let now = runtime.now();
-        pipeline.push(calls, flight, now);
-        let sent = runtime.timeout_at(now + self.config.stall, connection.send(&self.out)).await;
-        match sent.unwrap_or(Err(ConnectionError::Stalled(self.config.stall))) {
-            Ok(()) => Ok(()),
-            Err(why) => Err(self.fail_all(pipeline, &why)),
-        }
+        pipeline.push(calls, flight, runtime.now());
+        let sent = in_time(runtime, self.config.stall, connection.send(&self.out)).await;
+        sent.map_err(|why| self.fail_all(pipeline, &why))
     }
 
     fn write(&mut self, calls: &[ScriptCall]) {

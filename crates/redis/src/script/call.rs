@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use spile_core::{Amount, Bucket, Micros, OneOrMany, Rate, Reply, Shape, SpendTime, StoreError, Verdict};
-use spile_resp::{Value, write};
+use spile_resp::Value;
 
 use crate::script::call_keys::CallKeys;
 use crate::script::error_reply::Rejection;
@@ -11,7 +11,7 @@ use crate::script::msgpack;
 use crate::script::request::{
     BatchGroup, Marker, PendingRequest, Request, RequestDetails, ScriptOp, WINDOW_BOUNDS, WireLimit,
 };
-use crate::script::{EVERYTHING, RATES, Script};
+use crate::script::{EVERYTHING, RATES, Script, ScriptRef};
 
 /// The last microsecond that a double represents exactly.
 const LAST_US: i64 = (1 << 53) - 1;
@@ -32,15 +32,6 @@ const NEWER_FORMAT: i64 = 6;
 /// The verdicts by their numbers.
 const VERDICTS: [Verdict; 5] =
     [Verdict::Denied, Verdict::Done, Verdict::Before, Verdict::Expired, Verdict::Unknown];
-
-/// How the call refers to the script.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum ScriptRef {
-    /// `EVALSHA`: short, and fails if the node has not cached the script.
-    Sha,
-    /// `EVAL`: always works, and makes the node cache the script.
-    Source,
-}
 
 /// Requests that share one script call. In a cluster all their keys are in one slot.
 #[derive(Debug)]
@@ -112,19 +103,7 @@ impl ScriptCall {
     /// Appends the command to `out`. If `now_us` is zero, the script asks Redis for the time.
     pub(crate) fn write(&self, now_us: u64, out: &mut Vec<u8>) {
         let (keys, arguments) = self.arguments(now_us);
-        let script = self.script();
-        let (command, script): (&[u8], &[u8]) = match self.script_ref {
-            ScriptRef::Sha => (b"EVALSHA", script.sha().as_bytes()),
-            ScriptRef::Source => (b"EVAL", script.source().as_bytes()),
-        };
-        write::array(out, 4 + keys.len());
-        write::bulk(out, command);
-        write::bulk(out, script);
-        write::bulk(out, keys.len().to_string().as_bytes());
-        for key in keys {
-            write::bulk(out, key);
-        }
-        write::bulk(out, &arguments);
+        self.script().write(self.script_ref, keys.into_iter(), &[&arguments], out);
     }
 
     /// Decodes the reply, and checks that it belongs to this call.

@@ -13,6 +13,8 @@ pub(crate) mod wire_call;
 use std::fmt;
 use std::sync::LazyLock;
 
+use spile_resp::write;
+
 /// Joins fragments of Lua into one script.
 macro_rules! assemble {
     ($($fragment:literal)*) => { concat!($(include_str!(concat!("lua/", $fragment, ".lua"))),*) };
@@ -41,6 +43,15 @@ pub(crate) static EVERYTHING: LazyLock<Script> = LazyLock::new(|| {
 /// ```
 pub const PORTABLE_SCRIPT: &str = include_str!("lua/portable.lua");
 
+/// How a command refers to a script.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ScriptRef {
+    /// `EVALSHA`: short, and fails if the node has not cached the script.
+    Sha,
+    /// `EVAL`: always works, and makes the node cache the script.
+    Source,
+}
+
 /// A script that Redis runs as one atomic step.
 pub struct Script {
     source: &'static str,
@@ -54,14 +65,30 @@ impl Script {
         Self { source, sha: sha1_smol::Sha1::from(source).digest().to_string() }
     }
 
-    /// The source, for `EVAL`.
+    /// The source.
     pub(crate) const fn source(&self) -> &'static str {
         self.source
     }
 
-    /// The SHA-1 in hexadecimal, for `EVALSHA`.
-    pub(crate) fn sha(&self) -> &str {
-        &self.sha
+    /// Appends the command that runs it.
+    pub(crate) fn write<'a>(
+        &self,
+        script_ref: ScriptRef,
+        keys: impl ExactSizeIterator<Item = &'a [u8]>,
+        arguments: &[&'a [u8]],
+        out: &mut Vec<u8>,
+    ) {
+        let (command, script) = match script_ref {
+            ScriptRef::Sha => ("EVALSHA", &*self.sha),
+            ScriptRef::Source => ("EVAL", self.source),
+        };
+        write::array(out, 3 + keys.len() + arguments.len());
+        for part in [command, script, &keys.len().to_string()] {
+            write::bulk(out, part.as_bytes());
+        }
+        for part in keys.chain(arguments.iter().copied()) {
+            write::bulk(out, part);
+        }
     }
 }
 

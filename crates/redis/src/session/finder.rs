@@ -1,15 +1,11 @@
 //! Finds the node that serves a slot, in any topology.
 
-use std::collections::HashSet;
-
 use parking_lot::Mutex;
-use spile_resp::{InvalidReply, Value};
-use spile_runtime::Runtime;
 
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
-use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
+use crate::topology::slot_map::{self, SlotRange};
 
 /// Finds the node that serves a slot.
 pub(crate) enum NodeFinder {
@@ -35,8 +31,7 @@ impl NodeFinder {
     /// Connects to the node that serves `slot`.
     pub(super) async fn connect(&self, slot: u16, dialer: &Dialer) -> Result<Connection, ConnectionError> {
         let endpoint = match self {
-            Self::Single(NodeAddress::Fixed(endpoint)) => endpoint.clone(),
-            Self::Single(NodeAddress::BySentinels(sentinels)) => sentinels.master().await?,
+            Self::Single(address) => address.resolve().await?,
             Self::Cluster(seen) => seen.endpoint(slot, dialer).await?,
         };
         dialer.open(&endpoint).await
@@ -65,8 +60,10 @@ impl ClusterView {
             return Ok(endpoint);
         }
         let mut last = ConnectionError::Closed;
-        for candidate in self.candidates(&dialer.runtime) {
-            match ask_for_map(&candidate, dialer).await {
+        let known = self.known_nodes.lock().clone();
+        for candidate in slot_map::candidates(&known, &self.seeds, &dialer.runtime) {
+            let read = async { slot_map::read(&mut dialer.open(&candidate).await?, &dialer.runtime).await };
+            match read.await {
                 Ok(ranges) => match self.apply(&ranges, slot) {
                     Some(endpoint) => return Ok(endpoint),
                     None => last = ConnectionError::Refused(format!("no node serves slot {slot}")),
@@ -77,19 +74,6 @@ impl ClusterView {
         Err(last)
     }
 
-    fn candidates(&self, runtime: &Runtime) -> Vec<Endpoint> {
-        let mut seen = HashSet::new();
-        let known_nodes = self.known_nodes.lock();
-        let mut all: Vec<_> = known_nodes
-            .iter()
-            .chain(&self.seeds)
-            .filter(|endpoint| seen.insert(*endpoint))
-            .cloned()
-            .collect();
-        runtime.shuffle(&mut all);
-        all
-    }
-
     fn apply(&self, ranges: &[SlotRange], slot: u16) -> Option<Endpoint> {
         let known_nodes: Vec<_> = ranges.iter().flat_map(|range| range.nodes.iter().cloned()).collect();
         if !known_nodes.is_empty() {
@@ -97,14 +81,5 @@ impl ClusterView {
         }
         let range = ranges.iter().find(|range| (range.first..=range.last).contains(&slot))?;
         range.nodes.first().cloned()
-    }
-}
-
-async fn ask_for_map(node: &Endpoint, dialer: &Dialer) -> Result<Vec<SlotRange>, ConnectionError> {
-    let mut connection = dialer.open(node).await?;
-    let reply = dialer.runtime.timeout(MAP_TIMEOUT, connection.command(&[b"CLUSTER", b"SLOTS"])).await;
-    match reply.unwrap_or(Err(ConnectionError::Stalled(MAP_TIMEOUT)))? {
-        Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-        reply => Ok(slot_map::parse(&reply, connection.endpoint()).ok_or(InvalidReply)?),
     }
 }

@@ -16,8 +16,8 @@ use tokio::sync::Mutex;
 use crate::connection::dialer::Dialer;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
-use crate::script::Script;
 use crate::script::error_reply::ErrorReply;
+use crate::script::{Script, ScriptRef};
 use crate::topology::slot::slot_of;
 
 pub(crate) use self::finder::NodeFinder;
@@ -223,10 +223,10 @@ struct ScriptCommand<'a> {
 impl ScriptCommand<'_> {
     /// Sends `EVALSHA`, and `EVAL` if the node has not cached the script.
     async fn exchange(&self, connection: &mut Connection, asking: bool) -> Result<Value, ConnectionError> {
-        let reply = self.send(connection, asking, b"EVALSHA", self.script.sha()).await?;
+        let reply = self.send(connection, asking, ScriptRef::Sha).await?;
         match &reply {
             Value::Error(text) if text.starts_with("NOSCRIPT") => {
-                self.send(connection, asking, b"EVAL", self.script.source()).await
+                self.send(connection, asking, ScriptRef::Source).await
             }
             _ => Ok(reply),
         }
@@ -236,23 +236,13 @@ impl ScriptCommand<'_> {
         &self,
         connection: &mut Connection,
         asking: bool,
-        command: &[u8],
-        script: &str,
+        script_ref: ScriptRef,
     ) -> Result<Value, ConnectionError> {
         let mut out = Vec::new();
         if asking {
             write::command(&mut out, &[b"ASKING"]);
         }
-        write::array(&mut out, 3 + self.keys.len() + self.arguments.len());
-        write::bulk(&mut out, command);
-        write::bulk(&mut out, script.as_bytes());
-        write::bulk(&mut out, self.keys.len().to_string().as_bytes());
-        for key in self.keys {
-            write::bulk(&mut out, key.as_bytes());
-        }
-        for argument in self.arguments {
-            write::bulk(&mut out, argument);
-        }
+        self.script.write(script_ref, self.keys.iter().map(String::as_bytes), self.arguments, &mut out);
         connection.send(&out).await?;
         if asking {
             // If `ASKING` fails, the script's reply is an error too.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::KeySpace;
 use crate::connection::dial_limiter::Backoff;
-use crate::connection::{Connection, ConnectionError};
+use crate::connection::{Connection, ConnectionError, in_time};
 
 /// How long the connection may be silent before a `PING`, and the timeout of its reply.
 const QUIET: Duration = Duration::from_secs(2);
@@ -103,11 +103,8 @@ impl SubscriptionTask {
     async fn subscribed(&self) -> Result<Connection, ConnectionError> {
         let mut connection = self.space.connect().await?;
         let command: [&[u8]; 2] = [b"SUBSCRIBE", self.space.prefix.as_bytes()];
-        let subscribed = self.runtime().timeout(QUIET, connection.command(&command)).await;
-        match subscribed.unwrap_or(Err(ConnectionError::Stalled(QUIET)))? {
-            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            _ => Ok(connection),
-        }
+        connection.ask(&command, QUIET, self.runtime()).await?;
+        Ok(connection)
     }
 
     async fn listen(&self, mut connection: Connection) {
@@ -134,6 +131,5 @@ pub(crate) async fn next_message(
     if let Ok(message) = runtime.timeout(QUIET, connection.receive()).await {
         return message;
     }
-    let answered = runtime.timeout(QUIET, connection.command(&[b"PING"])).await;
-    answered.unwrap_or(Err(ConnectionError::Stalled(QUIET)))
+    in_time(runtime, QUIET, connection.command(&[b"PING"])).await
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use spile_resp::{InvalidReply, Value};
 use spile_runtime::{BoxFuture, Runtime, SharedTasks};
 use tokio::sync::{Notify, watch};
 
@@ -19,7 +18,7 @@ use crate::node::lane::LaneConfig;
 use crate::node::{Node, ServedNode};
 use crate::store::stats::NodeStats;
 use crate::topology::slot::SLOTS;
-use crate::topology::slot_map::{self, MAP_TIMEOUT, SlotRange};
+use crate::topology::slot_map::{self, SlotRange};
 
 /// How often the map is read while all slots are served, and while some are not.
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
@@ -241,43 +240,26 @@ impl Cluster {
             return Ok(());
         }
         let mut last = ConnectionError::Closed;
-        for endpoint in self.candidates() {
-            match self.config.dialer.open(&endpoint).await {
-                Ok(mut connection) => match self.read_map_from(&mut connection).await {
-                    Ok(()) => {
-                        *control = Some(connection);
-                        return Ok(());
-                    }
-                    Err(why) => last = why,
-                },
+        let known = self.map.load_full();
+        for endpoint in slot_map::candidates(&known.known_nodes, &self.seeds, self.runtime()) {
+            let read = async {
+                let mut connection = self.config.dialer.open(&endpoint).await?;
+                self.read_map_from(&mut connection).await?;
+                Ok(connection)
+            };
+            match read.await {
+                Ok(connection) => {
+                    *control = Some(connection);
+                    return Ok(());
+                }
                 Err(why) => last = why,
             }
         }
         Err(last)
     }
 
-    fn candidates(&self) -> Vec<Endpoint> {
-        let mut seen = HashSet::new();
-        let map = self.map.load();
-        let mut all: Vec<_> = map
-            .known_nodes
-            .iter()
-            .chain(&self.seeds)
-            .filter(|endpoint| seen.insert(*endpoint))
-            .cloned()
-            .collect();
-        self.config.runtime.shuffle(&mut all);
-        all
-    }
-
     async fn read_map_from(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
-        let asked = connection.command(&[b"CLUSTER", b"SLOTS"]);
-        let reply = self.config.runtime.timeout(MAP_TIMEOUT, asked).await;
-        let reply = reply.unwrap_or(Err(ConnectionError::Stalled(MAP_TIMEOUT)))?;
-        if let Value::Error(refusal) = reply {
-            return Err(ConnectionError::Refused(refusal));
-        }
-        let ranges = slot_map::parse(&reply, connection.endpoint()).ok_or(InvalidReply)?;
+        let ranges = slot_map::read(connection, self.runtime()).await?;
         if ranges.is_empty() {
             // A node that was reset or never joined has an empty map. Another node may have a full one.
             return Err(ConnectionError::Refused("the node belongs to no cluster".into()));

@@ -10,7 +10,7 @@ use spile_resp::Value;
 use crate::connection::dial_limiter::{Backoff, DialPriority};
 use crate::connection::dialer::Dialer;
 use crate::connection::endpoint::Endpoint;
-use crate::connection::{Connection, ConnectionError};
+use crate::connection::{Connection, ConnectionError, accepted, in_time};
 use crate::node::Node;
 use crate::session::next_message;
 
@@ -125,7 +125,7 @@ impl Sentinels {
 
     async fn ask(&self, sentinel: &Endpoint) -> Result<MasterAddress, ConnectionError> {
         let mut connection = self.dialer.open(sentinel).await?;
-        self.bounded(self.ask_over(&mut connection)).await
+        in_time(&self.dialer.runtime, TIMEOUT, self.ask_over(&mut connection)).await
     }
 
     async fn ask_over(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
@@ -144,28 +144,14 @@ impl Sentinels {
 
     async fn ask_for_address(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
         let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", self.master.as_bytes()];
-        match connection.command(&question).await? {
-            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            reply => match reply.as_array() {
-                Some([host, port]) => {
-                    let endpoint = endpoint(host, port).ok_or_else(|| self.unknown())?;
-                    Ok(MasterAddress { epoch: 0, endpoint })
-                }
-                _ => Err(self.unknown()),
-            },
-        }
+        let reply = accepted(connection.command(&question).await?)?;
+        let [host, port] = reply.as_array().unwrap_or_default() else { return Err(self.unknown()) };
+        let endpoint = endpoint(host, port).ok_or_else(|| self.unknown())?;
+        Ok(MasterAddress { epoch: 0, endpoint })
     }
 
     fn unknown(&self) -> ConnectionError {
         ConnectionError::Refused(format!("the sentinel knows no master {}", self.master))
-    }
-
-    async fn bounded<T>(
-        &self,
-        answer: impl Future<Output = Result<T, ConnectionError>>,
-    ) -> Result<T, ConnectionError> {
-        let answer = self.dialer.runtime.timeout(TIMEOUT, answer).await;
-        answer.unwrap_or(Err(ConnectionError::Stalled(TIMEOUT)))
     }
 
     /// Subscribes to the changes of one sentinel.
@@ -175,7 +161,7 @@ impl Sentinels {
         let background = Dialer { priority: DialPriority::Background, ..self.dialer.clone() };
         let mut connection = background.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
-        let reply = self.bounded(connection.command(&subscription)).await?;
+        let subscribed = connection.ask(&subscription, TIMEOUT, &self.dialer.runtime).await;
         // The master may have changed before the subscription, or the subscription may have failed, so the sentinel is
         // asked too.
         if let Ok(reported) = self.ask(sentinel).await
@@ -183,10 +169,7 @@ impl Sentinels {
         {
             self.moved(index, node, reported.endpoint);
         }
-        match reply {
-            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            _ => Ok(connection),
-        }
+        subscribed.map(|_| connection)
     }
 
     /// Reads messages until the connection is lost.

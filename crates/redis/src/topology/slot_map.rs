@@ -1,14 +1,16 @@
-//! Parses `CLUSTER SLOTS`: which node serves which slot.
+//! Reads `CLUSTER SLOTS`: which node serves which slot.
 
 use std::time::Duration;
 
-use spile_resp::Value;
+use spile_resp::{InvalidReply, Value};
+use spile_runtime::Runtime;
 
 use crate::connection::endpoint::Endpoint;
+use crate::connection::{Connection, ConnectionError};
 use crate::topology::slot::SLOTS;
 
 /// The timeout of `CLUSTER SLOTS`.
-pub(crate) const MAP_TIMEOUT: Duration = Duration::from_millis(400);
+const MAP_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A range of slots and the nodes that serve it, the master first.
 pub(crate) struct SlotRange {
@@ -17,8 +19,26 @@ pub(crate) struct SlotRange {
     pub(crate) nodes: Vec<Endpoint>,
 }
 
+/// Asks the node of this connection.
+pub(crate) async fn read(
+    connection: &mut Connection,
+    runtime: &Runtime,
+) -> Result<Vec<SlotRange>, ConnectionError> {
+    let reply = connection.ask(&[b"CLUSTER", b"SLOTS"], MAP_TIMEOUT, runtime).await?;
+    Ok(parse(&reply, connection.endpoint()).ok_or(InvalidReply)?)
+}
+
+/// The nodes that can be asked for the map, in random order.
+pub(crate) fn candidates(known: &[Endpoint], seeds: &[Endpoint], runtime: &Runtime) -> Vec<Endpoint> {
+    let mut all: Vec<_> = known.iter().chain(seeds).cloned().collect();
+    all.sort_unstable();
+    all.dedup();
+    runtime.shuffle(&mut all);
+    all
+}
+
 /// Parses the reply of the node `asked`.
-pub(crate) fn parse(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
+fn parse(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
     reply.as_array()?.iter().map(|range| parse_range(range, asked)).collect()
 }
 
