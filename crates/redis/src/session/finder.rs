@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
+use crate::topology::NodeSource;
 use crate::topology::slot_map::{self, SlotRange};
 
 /// Finds the node that serves a slot.
@@ -24,8 +25,13 @@ pub(crate) struct ClusterView {
 }
 
 impl NodeFinder {
-    pub(crate) fn cluster(seeds: Vec<Endpoint>) -> Self {
-        Self::Cluster(ClusterView { seeds, known_nodes: Mutex::default(), hint: Mutex::default() })
+    pub(crate) fn new(nodes: NodeSource) -> Self {
+        match nodes {
+            NodeSource::Single(address) => Self::Single(address),
+            NodeSource::Cluster(seeds) => {
+                Self::Cluster(ClusterView { seeds, known_nodes: Mutex::default(), hint: Mutex::default() })
+            }
+        }
     }
 
     /// Connects to the node that serves `slot`.

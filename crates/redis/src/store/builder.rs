@@ -10,21 +10,20 @@ use spile_runtime::Runtime;
 
 use crate::connection::dial_limiter::{DialLimiter, DialPriority};
 use crate::connection::dialer::{Dialer, NodeAddress};
-use crate::connection::endpoint::Endpoint;
-use crate::connection::login::Logins;
+use crate::connection::login::{Login, Logins};
 use crate::connection::tls::{TlsClient, TlsError};
 use crate::connection::url::{ClientTlsFiles, RedisUrl, Topology, UrlError};
 use crate::connection::{ConnectOptions, RoleCheck};
 use crate::node::ServedNode;
 use crate::node::lane::LaneConfig;
 use crate::script::key::KeyPrefix;
-use crate::session::{NodeFinder, SessionFactory};
+use crate::session::NodeFinder;
 use crate::store::stats::Counters;
 use crate::store::time_source::TimeSource;
 use crate::store::{RedisStore, StoreInner};
-use crate::topology::Router;
 use crate::topology::cluster::Cluster;
 use crate::topology::sentinel::{self, Sentinels};
+use crate::topology::{NodeSource, Router};
 
 /// Settings of a [`RedisStore`].
 #[derive(Clone)]
@@ -167,22 +166,28 @@ impl RedisStoreBuilder {
         }
         let counters = Arc::new(Counters::default());
         let logins = Logins::new(&target);
-        let topology = TopologyBuilder {
-            settings: &self,
-            logins: &logins,
+        let nodes = NodeBuilder {
+            target,
+            servers: logins.servers.clone(),
+            sentinels: logins.sentinels.clone(),
             tls,
-            prefix: prefix.clone(),
             limiter: Arc::new(DialLimiter::new(self.runtime.clone())),
             counters: counters.clone(),
+            settings: self.clone(),
         };
         Ok(RedisStore::new(StoreInner {
-            sessions: topology.sessions(&target),
-            router: topology.router(target),
+            router: nodes.router(&prefix),
+            // Sessions go to the same nodes as decisions, over separate connections. Both share one dial limiter. Each session has its own
+            // `Sentinels`: the newest master is remembered there, and reporting a change to a session must not hide it from the store.
+            sessions: Box::new(move || {
+                let (nodes, dialer) = nodes.nodes(DialPriority::Background);
+                (NodeFinder::new(nodes), Arc::new(dialer))
+            }),
             logins,
             prefix,
             timeout: self.timeout,
-            time: self.time.clone(),
-            runtime: self.runtime.clone(),
+            time: self.time,
+            runtime: self.runtime,
             ahead_us: AtomicI64::new(0),
             most_waiting: self.max_waiting,
             waiting: AtomicUsize::new(0),
@@ -191,19 +196,14 @@ impl RedisStoreBuilder {
     }
 
     fn check_bounds(&self) -> Result<(), RedisBuildError> {
-        if !(Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.timeout) {
-            return Err(RedisBuildError::Timeout(self.timeout));
-        }
-        if !(1..=64).contains(&self.connections) {
-            return Err(RedisBuildError::Connections(self.connections));
-        }
-        if !(1..=256).contains(&self.flights) {
-            return Err(RedisBuildError::Flights(self.flights));
-        }
-        if !(1..=1_000_000).contains(&self.max_waiting) {
-            return Err(RedisBuildError::MaxWaiting(self.max_waiting));
-        }
-        Ok(())
+        let is_timeout = (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.timeout);
+        let bounds = [
+            (is_timeout, RedisBuildError::Timeout(self.timeout)),
+            ((1..=64).contains(&self.connections), RedisBuildError::Connections(self.connections)),
+            ((1..=256).contains(&self.flights), RedisBuildError::Flights(self.flights)),
+            ((1..=1_000_000).contains(&self.max_waiting), RedisBuildError::MaxWaiting(self.max_waiting)),
+        ];
+        bounds.into_iter().find(|(is_within, _)| !is_within).map_or(Ok(()), |(_, why)| Err(why))
     }
 
     /// The builder's methods override the URL.
@@ -216,75 +216,52 @@ impl RedisStoreBuilder {
 }
 
 /// Builds the nodes and the sessions of a store.
-struct TopologyBuilder<'a> {
-    settings: &'a RedisStoreBuilder,
-    logins: &'a Logins,
+struct NodeBuilder {
+    settings: RedisStoreBuilder,
+    target: RedisUrl,
+    servers: Login,
+    sentinels: Login,
     tls: Option<TlsClient>,
-    prefix: KeyPrefix,
     limiter: Arc<DialLimiter>,
     counters: Arc<Counters>,
 }
 
-impl TopologyBuilder<'_> {
-    fn router(&self, target: RedisUrl) -> Router {
-        let RedisUrl { topology, database, .. } = target;
-        match topology {
-            Topology::Standalone(endpoint) => {
-                let dialer = self.dialer(database, RoleCheck::IfAllowed);
-                Router::Single(ServedNode::start(self.lanes(NodeAddress::Fixed(endpoint), dialer)))
+impl NodeBuilder {
+    fn router(&self, prefix: &KeyPrefix) -> Router {
+        match self.nodes(DialPriority::Decisions) {
+            (NodeSource::Single(address), dialer) => {
+                Router::Single(ServedNode::start(self.lanes(address, dialer, None)))
             }
-            Topology::Sentinel { sentinels, master, .. } => {
-                let sentinels = Arc::new(Sentinels::new(sentinels, master, self.sentinel_dialer()));
-                let dialer = self.dialer(database, RoleCheck::Master);
-                Router::Single(ServedNode::start(self.lanes(NodeAddress::BySentinels(sentinels), dialer)))
-            }
-            Topology::Cluster { seeds } => self.cluster(seeds),
-        }
-    }
-
-    /// Sessions go to the same nodes as decisions, over separate connections. Both share one dial limiter.
-    fn sessions(&self, target: &RedisUrl) -> SessionFactory {
-        let RedisUrl { topology, database, .. } = target.clone();
-        match topology {
-            Topology::Standalone(endpoint) => {
-                let dialer = Arc::new(self.background_dialer(database, RoleCheck::IfAllowed));
-                Box::new(move || {
-                    (NodeFinder::Single(NodeAddress::Fixed(endpoint.clone())), Arc::clone(&dialer))
-                })
-            }
-            Topology::Sentinel { sentinels, master, .. } => {
-                let ask = Dialer { priority: DialPriority::Background, ..self.sentinel_dialer() };
-                let dialer = Arc::new(self.background_dialer(database, RoleCheck::Master));
-                // Each session has its own `Sentinels`: the newest master is remembered there, and reporting a change
-                // to a session must not hide it from the store.
-                Box::new(move || {
-                    let sentinels = Sentinels::new(sentinels.clone(), master.clone(), ask.clone());
-                    (NodeFinder::Single(NodeAddress::BySentinels(Arc::new(sentinels))), Arc::clone(&dialer))
-                })
-            }
-            Topology::Cluster { seeds } => {
-                let dialer = Arc::new(self.background_dialer(0, RoleCheck::None));
-                Box::new(move || (NodeFinder::cluster(seeds.clone()), Arc::clone(&dialer)))
+            (NodeSource::Cluster(seeds), dialer) => {
+                // Each node gets its own address when it is found. The first seed is a placeholder.
+                let anywhere = NodeAddress::Fixed(seeds[0].clone());
+                let cluster = Cluster::new(self.lanes(anywhere, dialer, Some(prefix.clone())), seeds);
+                let cluster = Arc::new(cluster);
+                cluster.keep_refreshed();
+                Router::Cluster(cluster)
             }
         }
     }
 
-    fn background_dialer(&self, database: u32, role: RoleCheck) -> Dialer {
-        Dialer { priority: DialPriority::Background, ..self.dialer(database, role) }
+    /// Where the nodes are, and how to dial them.
+    fn nodes(&self, priority: DialPriority) -> (NodeSource, Dialer) {
+        let (nodes, role) = match self.target.topology.clone() {
+            Topology::Standalone(endpoint) => {
+                (NodeSource::Single(NodeAddress::Fixed(endpoint)), RoleCheck::IfAllowed)
+            }
+            Topology::Sentinel { sentinels, master, .. } => {
+                let mut dialer = self.dialer(0, RoleCheck::None, priority);
+                (dialer.timeout, dialer.options.login) = (sentinel::TIMEOUT, self.sentinels.clone());
+                let sentinels = Arc::new(Sentinels::new(sentinels, master, dialer));
+                (NodeSource::Single(NodeAddress::BySentinels(sentinels)), RoleCheck::Master)
+            }
+            Topology::Cluster { seeds } => (NodeSource::Cluster(seeds), RoleCheck::None),
+        };
+        (nodes, self.dialer(self.target.database, role, priority))
     }
 
-    fn cluster(&self, seeds: Vec<Endpoint>) -> Router {
-        let dialer = self.dialer(0, RoleCheck::None);
-        // Each node gets its own address when it is found. The first seed is a placeholder.
-        let anywhere = NodeAddress::Fixed(seeds[0].clone());
-        let config = LaneConfig { cluster_prefix: Some(self.prefix.clone()), ..self.lanes(anywhere, dialer) };
-        let cluster = Arc::new(Cluster::new(config, seeds));
-        cluster.keep_refreshed();
-        Router::Cluster(cluster)
-    }
-
-    fn dialer(&self, database: u32, role: RoleCheck) -> Dialer {
-        let login = self.logins.servers.clone();
+    fn dialer(&self, database: u32, role: RoleCheck, priority: DialPriority) -> Dialer {
+        let login = self.servers.clone();
         let options = ConnectOptions { login, database, tls: self.tls.clone(), role };
         // Together with the longest pause between dials this is below a second, within which a recovered node must be
         // found.
@@ -293,19 +270,13 @@ impl TopologyBuilder<'_> {
             runtime: self.settings.runtime.clone(),
             options,
             limiter: self.limiter.clone(),
-            priority: DialPriority::Decisions,
+            priority,
             counters: self.counters.clone(),
             timeout,
         }
     }
 
-    fn sentinel_dialer(&self) -> Dialer {
-        let mut dialer = Dialer { timeout: sentinel::TIMEOUT, ..self.dialer(0, RoleCheck::None) };
-        dialer.options.login = self.logins.sentinels.clone();
-        dialer
-    }
-
-    fn lanes(&self, address: NodeAddress, dialer: Dialer) -> LaneConfig {
+    fn lanes(&self, address: NodeAddress, dialer: Dialer, cluster_prefix: Option<KeyPrefix>) -> LaneConfig {
         const SHORTEST_STALL: Duration = Duration::from_millis(150);
         LaneConfig {
             runtime: self.settings.runtime.clone(),
@@ -317,7 +288,7 @@ impl TopologyBuilder<'_> {
             connections: self.settings.connections,
             flights: self.settings.flights,
             most_waiting: self.settings.max_waiting,
-            cluster_prefix: None,
+            cluster_prefix,
             // A random start, so that a reply to one process never looks like a reply to another.
             sequence: Arc::new(AtomicU64::new(self.settings.runtime.random() >> 16)),
             counters: self.counters.clone(),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use spile_core::{Micros, StoreError};
 use spile_runtime::Runtime;
 
+use crate::connection::dialer::NodeAddress;
 use crate::connection::endpoint::Endpoint;
 use crate::node::{Node, ServedNode};
 use crate::script::error_reply::{Rejection, not_run};
@@ -27,6 +28,14 @@ const MAX_REDIRECTIONS: u32 = 5;
 
 /// How many redirections are followed without a pause.
 const IMMEDIATE_REDIRECTIONS: u32 = 2;
+
+/// Where the nodes of a store are.
+pub(crate) enum NodeSource {
+    /// A standalone server, or the master behind Sentinel.
+    Single(NodeAddress),
+    /// The seeds of a cluster.
+    Cluster(Vec<Endpoint>),
+}
 
 /// All nodes of a store.
 pub(crate) enum Router {
