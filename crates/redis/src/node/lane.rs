@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use spile_core::StoreError;
 use spile_resp::{Value, write};
 use spile_runtime::Runtime;
@@ -22,7 +23,7 @@ use crate::node::{Moves, Node};
 use crate::script::call::ScriptCall;
 use crate::script::error_reply::{ErrorReply, Rejection, may_have_run, not_run};
 use crate::script::key::KeyPrefix;
-use crate::script::request::{BatchGroup, PendingRequest};
+use crate::script::request::{BatchGroup, PendingRequest, Request};
 use crate::store::stats::Counters;
 use crate::store::time_source::TimeSource;
 
@@ -218,34 +219,19 @@ impl Lane {
 
     /// Groups requests into as few script calls as the topology allows.
     fn calls(&self, batch: Vec<PendingRequest>) -> Vec<ScriptCall> {
-        let shares_call = |waiting: &PendingRequest| {
-            self.config.cluster_prefix.is_none()
-                && waiting.group == BatchGroup::Any
-                && !waiting.request.operation.needs_other_commands()
-        };
-        if batch.iter().all(shares_call) {
-            return vec![self.call(batch)];
-        }
-        let mut groups: Vec<((u16, bool), Vec<PendingRequest>)> = Vec::new();
-        let mut calls = Vec::new();
+        let slot = |request: &Request| self.config.cluster_prefix.as_ref().map_or(0, |_| request.slot());
+        let mut groups: SmallVec<[(Option<(u16, bool)>, Vec<PendingRequest>); 1]> = SmallVec::new();
         for waiting in batch {
-            if waiting.group != BatchGroup::Any {
-                calls.push(self.call(vec![waiting]));
-                continue;
-            }
-            let slot = if self.config.cluster_prefix.is_some() { waiting.request.slot() } else { 0 };
-            let kind = (slot, waiting.request.operation.needs_other_commands());
-            match groups.iter_mut().find(|(of, _)| *of == kind) {
+            let request = &waiting.request;
+            let may_share = waiting.group == BatchGroup::Any;
+            let kind = may_share.then(|| (slot(request), request.operation.needs_other_commands()));
+            match groups.iter_mut().find(|(of, _)| may_share && *of == kind) {
                 Some((_, group)) => group.push(waiting),
                 None => groups.push((kind, vec![waiting])),
             }
         }
-        calls.extend(groups.into_iter().map(|(_, group)| self.call(group)));
-        calls
-    }
-
-    fn call(&self, waiting: Vec<PendingRequest>) -> ScriptCall {
-        ScriptCall::new(self.config.sequence.fetch_add(1, Ordering::Relaxed), waiting)
+        let sequence = || self.config.sequence.fetch_add(1, Ordering::Relaxed);
+        groups.into_iter().map(|(_, group)| ScriptCall::new(sequence(), group)).collect()
     }
 
     /// Sends the calls as one flight.

@@ -21,14 +21,15 @@ macro_rules! assemble {
 }
 
 /// Decides questions about rates: spend, peek, partial spend, late charge and refund.
-pub(crate) static RATES: LazyLock<Script> =
-    LazyLock::new(|| Script::new(assemble!("head" "read" "rates" "rate" "decide" "answer" "end" "write")));
+pub(crate) static RATES: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(assemble!("head" "read" "rates" "rate" "decide" "answer" "end" "write" "expire"))
+});
 
 /// Decides every question, as [`RATES`] does where both can.
 pub(crate) static EVERYTHING: LazyLock<Script> = LazyLock::new(|| {
     Script::new(assemble!(
         "head" "read" "everything" "rate" "quota" "places" "decide" "permit" "marker" "answer" "hold" "settled" "end"
-        "write"
+        "write" "expire"
     ))
 });
 

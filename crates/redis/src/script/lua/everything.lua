@@ -1,7 +1,4 @@
 
--- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
-local dirty, full_at, keep_ms_of = { nil }, { nil }, { nil }
-local available, starts, ends, outside, spent = { nil }, nil, nil, nil, nil
 -- For each set of permits: how many are held, and whether ended ones were removed and late ones shortened.
 local counts, swept, shortened, is_held, refusal = {}, {}, {}, {}, nil
 
@@ -17,9 +14,6 @@ local function ask(...)
   return reply
 end
 
--- Whether a question may change a hash or its time to live.
-local writes = false
-i = args[3]
 -- The charges of each question are sorted by shape: rates, quotas, concurrencies. `end.lua` ends the loop.
 while i < args[4] do
   local op, first = args[i], i + 4

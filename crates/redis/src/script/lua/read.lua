@@ -1,11 +1,10 @@
 
 -- Reads each hash once, however many questions are about it. Hashes with the same fields form one list: `v`, then two numbers per
 -- bucket. `held` is nil for a bucket without state, and `broken` marks one whose state cannot be read. `state` is nil for an absent hash.
+-- `settled_at` has the amounts beside the marker of a settled reservation.
 local LIVE, BROKEN = 1, 2
 local state = { nil }
-local held, written, broken, newer = { nil }, { nil }, {}, nil
--- For the marker of a settled reservation: the amounts.
-local settled_at
+local held, written, broken, newer, settled_at = { nil }, { nil }, {}, nil, nil
 local i, k, b = 6, 0, 0
 -- Buckets of a hash were mostly written at the same time, and a number of sixteen digits takes a while to read.
 local last_text, last_time
@@ -72,3 +71,10 @@ for _ = 1, args[5] do
   k = k + args[i]
   i = i + 1
 end
+
+-- For each bucket: whether it has to be written, when it will be full at the latest, and the longest time to live of its limits.
+local dirty, full_at, keep_ms_of = { nil }, { nil }, { nil }
+local available, starts, ends, outside, spent = { nil }, nil, nil, nil, nil
+-- Whether a question may change a hash or its time to live.
+local writes = false
+i = args[3]

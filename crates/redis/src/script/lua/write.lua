@@ -3,9 +3,8 @@ if not writes then
   return out
 end
 
--- Writes each hash once. Its time to live covers the time until all buckets that were asked about are full, and is never shortened.
--- It is read with PTTL and not worked out from the fields, because the last writer may have used other limits. Numbers are
--- formatted by `%d`: Redis's conversion of a Lua number takes longer than the write.
+-- Writes each hash once. `expire.lua` ends the loops. Numbers are formatted by `%d`: Redis's conversion of a Lua number takes longer
+-- than the write.
 local sets = { nil, nil, nil, nil }
 i, k, b = 6, 0, 0
 for _ = 1, args[5] do
@@ -67,20 +66,3 @@ for _ = 1, args[5] do
       end
       wrote = 1
     end
-    if full > now or n > 0 and not is_live then
-      local needed_ms = (full - now) / 1000 + 2
-      local reply = is_live and pcall('PTTL', name) or -1
-      local is_error = type(reply) == 'table'
-      if not is_error and reply < needed_ms then
-        reply = pcall('PEXPIRE', name, format('%d', min(max(keep_ms, ceil(needed_ms)), CENTURY_MS)))
-        wrote, is_error = reply == 1 and 1 or wrote, type(reply) == 'table'
-      end
-      if is_error then
-        return { args[1], reply.err, wrote }
-      end
-    end
-  end
-  k = k + args[i]
-  i = i + 1
-end
-return out
