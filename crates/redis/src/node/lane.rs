@@ -77,7 +77,7 @@ impl Lane {
         let node = self.node.clone();
         loop {
             let (connection, mut moves) = self.connect().await;
-            let (connected_guard, since) = (ConnectedGuard::new(&node), self.config.runtime.now());
+            let (connected_guard, since) = (node.lane_is_up(), self.config.runtime.now());
             let here = connection.endpoint().clone();
             self.serve(connection, &here, &mut moves).await;
             drop(connected_guard);
@@ -404,20 +404,4 @@ impl Lane {
 /// Whether this error to a probe will pass by itself, so that the connection is kept.
 fn is_temporary(refusal: &str) -> bool {
     ["BUSY", "CLUSTERDOWN"].iter().any(|code| refusal.starts_with(code))
-}
-
-/// Counts a lane as connected until dropped, also if its task is aborted.
-struct ConnectedGuard<'a>(&'a Node);
-
-impl<'a> ConnectedGuard<'a> {
-    fn new(node: &'a Node) -> Self {
-        node.lane_is_up();
-        Self(node)
-    }
-}
-
-impl Drop for ConnectedGuard<'_> {
-    fn drop(&mut self) {
-        self.0.lane_is_down();
-    }
 }

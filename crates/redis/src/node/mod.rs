@@ -207,19 +207,26 @@ impl Node {
         self.live.load(Ordering::Acquire)
     }
 
-    pub(crate) fn lane_is_up(&self) {
+    /// Counts a lane as connected until the guard is dropped.
+    pub(crate) fn lane_is_up(&self) -> ConnectedGuard<'_> {
         *self.trouble.lock() = None;
         self.live.fetch_add(1, Ordering::AcqRel);
-    }
-
-    pub(crate) fn lane_is_down(&self) {
-        self.live.fetch_sub(1, Ordering::AcqRel);
+        ConnectedGuard(self)
     }
 
     fn turn_away(&self) {
         for waiting in self.queue.drain() {
             waiting.answer(Err(Rejection::Failed(StoreError::BreakerOpen)));
         }
+    }
+}
+
+/// A connected lane. It is dropped also if the task of the lane is aborted.
+pub(crate) struct ConnectedGuard<'a>(&'a Node);
+
+impl Drop for ConnectedGuard<'_> {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -26,6 +26,30 @@ pub(crate) enum Rejection {
     Failed(StoreError),
 }
 
+impl Rejection {
+    /// Whether Redis may have run the request.
+    pub(crate) const fn may_have_run(&self) -> bool {
+        matches!(self, Self::Failed(why) if why.may_have_run())
+    }
+}
+
+impl From<StoreError> for Rejection {
+    fn from(why: StoreError) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<Rejection> for StoreError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Failed(why) => why,
+            Rejection::OutsideWindows { .. } => not_run("its clock jumps"),
+            Rejection::Split => not_run("the slot is moving"),
+            other => not_run(format!("{other:?}")),
+        }
+    }
+}
+
 /// An error reply, by what has to be done about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ErrorReply {

@@ -37,11 +37,7 @@ impl KeyPrefix {
 
     /// Where the bucket of `key` under `limit` is.
     pub(crate) fn bucket_key(&self, key: Key<'_>, limit: &LimitName) -> BucketKey {
-        let name = limit.as_bytes();
-        let mut bytes = self.tagged(key, name.len());
-        let hash_bytes = bytes.len() + name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
-        bytes.extend_from_slice(name);
-        BucketKey { bytes, hash_bytes }
+        BucketKey::new(self.tagged(key, limit.as_bytes().len()), limit.as_bytes())
     }
 
     /// Where the permits of `key` under `limit` are: `spile:{user%3A123}:permits:gold/jobs`.
@@ -94,7 +90,11 @@ impl BucketKey {
 
     /// The bucket of this name beside this one: `spile:{user%3A123}:` and the name, whose part behind a slash is the name in the hash.
     pub(crate) fn beside(&self, name: &[u8]) -> Self {
-        let mut bytes = self.bytes[..self.bytes.len() - self.suffix().len()].to_vec();
+        Self::new(self.bytes[..self.bytes.len() - self.suffix().len()].to_vec(), name)
+    }
+
+    /// The bucket of this name among the keys of a caller, which begin with `bytes`.
+    fn new(mut bytes: Vec<u8>, name: &[u8]) -> Self {
         let hash_bytes = bytes.len() + name.iter().position(|&byte| byte == b'/').unwrap_or(name.len());
         bytes.extend_from_slice(name);
         Self { bytes, hash_bytes }

@@ -328,9 +328,10 @@ fn ttl_ms(limit: &Limit) -> u64 {
 }
 
 /// Which other requests may share its script call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum BatchGroup {
     /// Any of the same slot, apart from those that need other commands.
+    #[default]
     Any,
     /// None, so that an error or a redirection is about this request only.
     Alone,

@@ -71,8 +71,7 @@ impl From<Result<Reply, Rejection>> for WireAnswer {
         match answer {
             Ok(reply) => Self::Reply(reply),
             Err(Rejection::OutsideWindows { now }) => Self::OutsideWindows(now),
-            Err(Rejection::Failed(why)) => Self::Failed(why),
-            Err(other) => Self::Failed(not_run(format!("{other:?}"))),
+            Err(other) => Self::Failed(other.into()),
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::connection::login::{CredentialsError, Logins};
 use crate::node::Node;
-use crate::script::error_reply::{may_have_run, not_run};
+use crate::script::error_reply::{Rejection, may_have_run, not_run};
 use crate::script::key::KeyPrefix;
 use crate::script::request::{PendingRequest, Request};
 use crate::session::{Session, SessionFactory};
@@ -26,7 +26,7 @@ use crate::store::builder::RedisStoreBuilder;
 use crate::store::split_chain::SplitChain;
 use crate::store::stats::{Counter, Counters, NodeStats, Stats};
 use crate::store::time_source::TimeSource;
-use crate::topology::{NodeAttempt, RequestError, Router};
+use crate::topology::{NodeAttempt, Router};
 
 /// How long a caller waits past its deadline for a reply that may have arrived already.
 const GRACE: Duration = Duration::from_millis(2);
@@ -197,9 +197,9 @@ impl StoreInner {
 
     /// Sends a request until Redis answers it or it fails. If its quotas were asked with windows around another time than that
     /// of Redis, nothing was done, and it is sent once more with the right ones.
-    pub(crate) async fn ask(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, RequestError> {
+    pub(crate) async fn ask(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, Rejection> {
         match self.ask_once(request, deadline).await {
-            Err(RequestError::OutsideWindows { now }) => {
+            Err(Rejection::OutsideWindows { now }) => {
                 let ahead_us = now.get().cast_signed() - self.wall_us().cast_signed();
                 self.ahead_us.store(ahead_us, Ordering::Relaxed);
                 self.ask_once(&Arc::new(request.at_time(now)), deadline).await
@@ -209,7 +209,7 @@ impl StoreInner {
     }
 
     /// Sends a request until Redis answers it or it fails. It is never sent again once it may have run.
-    async fn ask_once(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, RequestError> {
+    async fn ask_once(&self, request: &Arc<Request>, deadline: Instant) -> Result<Reply, Rejection> {
         let slot = request.slot();
         let mut attempt = NodeAttempt::default();
         loop {

@@ -13,10 +13,9 @@ use smallvec::SmallVec;
 use spile_core::{Amount, Bucket, MARKER_TIME, Micros, OneOrMany, Reply, SpendTime, StoreError, Verdict};
 use tokio::sync::oneshot;
 
-use crate::script::error_reply::may_have_run;
+use crate::script::error_reply::{Rejection, may_have_run};
 use crate::script::request::{Request, RequestDetails, ScriptOp, WireCharge};
 use crate::store::StoreInner;
-use crate::topology::RequestError;
 use crate::topology::slot::slot_of;
 
 /// The pauses before a release that failed is sent again. A node that failed may have been replaced after the last.
@@ -146,7 +145,7 @@ impl SplitChain {
     pub(crate) async fn run(mut self) -> Result<Reply, StoreError> {
         if let [only] = &self.parts[..] {
             match self.inner.ask(&only.request(self.operation), self.deadline).await {
-                Err(RequestError::Split) => self.split_by_key(0),
+                Err(Rejection::Split) => self.split_by_key(0),
                 answered => return Ok(answered?),
             }
         }
@@ -379,7 +378,7 @@ impl SplitChain {
             }
             let asked = request(&self.parts[at]);
             match self.inner.ask(&asked, self.deadline).await {
-                Err(RequestError::Split) if asked.has_several_keys() => self.split_by_key(at),
+                Err(Rejection::Split) if asked.has_several_keys() => self.split_by_key(at),
                 answered => return Ok(answered?),
             }
         }
@@ -469,13 +468,13 @@ impl Drop for PendingRefunds {
 fn spawn_ask(
     inner: &Arc<StoreInner>,
     request: Arc<Request>,
-) -> Option<oneshot::Receiver<Result<Reply, RequestError>>> {
+) -> Option<oneshot::Receiver<Result<Reply, Rejection>>> {
     let (inner, spawner) = (Arc::clone(inner), inner.runtime.spawner()?);
     let (answer, answered) = oneshot::channel();
     spawner.spawn(async move {
         let deadline = inner.deadline();
         let reply = inner.ask(&request, deadline).await;
-        let failed = reply.as_ref().err().map(RequestError::may_have_run);
+        let failed = reply.as_ref().err().map(Rejection::may_have_run);
         let _heard = answer.send(reply);
         if let Some(may_have_run) = failed.filter(|_| request.operation == ScriptOp::Release) {
             release_again(inner, request, may_have_run).await;

@@ -8,7 +8,7 @@ pub(crate) mod slot_map;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spile_core::{Micros, StoreError};
+use spile_core::StoreError;
 use spile_runtime::Runtime;
 
 use crate::connection::dialer::NodeAddress;
@@ -45,57 +45,13 @@ pub(crate) enum Router {
 }
 
 /// The next attempt of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NodeAttempt {
     /// The target of the last redirection. `None` for the node that serves the slot.
     to: Option<Endpoint>,
     pub(crate) group: BatchGroup,
     redirections: u32,
     retries: u32,
-}
-
-impl Default for NodeAttempt {
-    fn default() -> Self {
-        Self { to: None, group: BatchGroup::Any, redirections: 0, retries: 0 }
-    }
-}
-
-/// Why a request has no reply.
-#[derive(Debug)]
-pub(crate) enum RequestError {
-    /// Its keys are on two nodes while their slot moves. Each key must be sent by itself.
-    Split,
-    /// Its quotas were asked with windows around another time than this, that of the node.
-    OutsideWindows {
-        now: Micros,
-    },
-    Failed(StoreError),
-}
-
-impl RequestError {
-    /// Whether Redis may have run it.
-    pub(crate) const fn may_have_run(&self) -> bool {
-        match self {
-            Self::Split | Self::OutsideWindows { .. } => false,
-            Self::Failed(why) => why.may_have_run(),
-        }
-    }
-}
-
-impl From<StoreError> for RequestError {
-    fn from(why: StoreError) -> Self {
-        Self::Failed(why)
-    }
-}
-
-impl From<RequestError> for StoreError {
-    fn from(why: RequestError) -> Self {
-        match why {
-            RequestError::Failed(why) => why,
-            RequestError::Split => not_run("the slot is moving"),
-            RequestError::OutsideWindows { .. } => not_run("its clock jumps"),
-        }
-    }
 }
 
 impl Router {
@@ -125,27 +81,24 @@ impl Router {
         }
     }
 
-    /// The next attempt after a rejection, or why there is none. Redirections are bounded, and retries are paused for
-    /// longer each time.
+    /// The next attempt after a rejection. Fails if the same request must not be sent again. Redirections are bounded, and retries are
+    /// paused for longer each time.
     pub(crate) async fn next_attempt(
         &self,
         refusal: Rejection,
         attempt: NodeAttempt,
         runtime: &Runtime,
-    ) -> Result<NodeAttempt, RequestError> {
+    ) -> Result<NodeAttempt, Rejection> {
         let usual = |group| NodeAttempt { to: None, group, ..attempt };
-        match refusal {
-            Rejection::Failed(why) => return Err(why.into()),
-            Rejection::Split => return Err(RequestError::Split),
-            Rejection::OutsideWindows { now } => return Err(RequestError::OutsideWindows { now }),
-            Rejection::SendAlone => return Ok(usual(BatchGroup::Alone)),
-            Rejection::Moved { .. } | Rejection::Retry => self.request_refresh(),
-            Rejection::Ask { .. } => {}
+        if matches!(refusal, Rejection::Moved { .. } | Rejection::Retry) {
+            self.request_refresh();
         }
         match refusal {
+            Rejection::Failed(_) | Rejection::Split | Rejection::OutsideWindows { .. } => Err(refusal),
+            Rejection::SendAlone => Ok(usual(BatchGroup::Alone)),
             Rejection::Moved { to } => attempt.redirected(to, BatchGroup::Any, runtime).await,
             Rejection::Ask { to } => attempt.redirected(to, BatchGroup::Asking, runtime).await,
-            _ => {
+            Rejection::Retry => {
                 let pause = RETRY_PAUSE * 2_u32.pow(attempt.retries.min(5));
                 runtime.sleep(jittered(pause, runtime)).await;
                 // In a cluster, a redirection must be about this request only.
@@ -195,12 +148,7 @@ impl Drop for Router {
 }
 
 impl NodeAttempt {
-    async fn redirected(
-        self,
-        to: Endpoint,
-        group: BatchGroup,
-        runtime: &Runtime,
-    ) -> Result<Self, RequestError> {
+    async fn redirected(self, to: Endpoint, group: BatchGroup, runtime: &Runtime) -> Result<Self, Rejection> {
         let redirections = self.redirections + 1;
         if redirections > MAX_REDIRECTIONS {
             let why = format!("redirected {MAX_REDIRECTIONS} times, at last to {to}: the nodes do not agree");
