@@ -106,7 +106,7 @@ fn a_set_of_permits_is_restored_from_those_that_it_held() {
     let charge = Charge::new(Key::new("ann").expect("a key"), NamedLimit::new(name, limit), Cost::ONE);
     let charges = Charges::from(charge.expect("one covers one"));
     let step = |set: &mut PermitSet, number, step, now| {
-        let id = PermitId::new(Micros::from_secs(1), number, "job").expect("a holder");
+        let id = PermitId::new(Micros::from_secs(1), Duration::ZERO, number, "job").expect("a holder");
         let mut slots = [BucketSlot::default()];
         permit(&charges, &id, step, &mut slots, std::slice::from_mut(set), now).verdict
     };

@@ -201,7 +201,7 @@ fn the_fullest_goes_first() {
 }
 
 fn takes(store: &MemoryStore<FakeClock>, key: &str, jobs: &NamedLimit, number: u128) -> bool {
-    let id = PermitId::new(Micros::new(1), number, "").expect("an id");
+    let id = PermitId::new(Micros::new(1), Duration::ZERO, number, "").expect("an id");
     store.run(Operation::Permit(&id, PermitStep::Acquire), &charge(key, jobs, 1)).verdict == Verdict::Done
 }
 

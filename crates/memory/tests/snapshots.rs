@@ -389,7 +389,7 @@ async fn permits_are_held_across_a_restart_until_their_time_is_up() {
     let (before, after) = (FakeClock::at(Micros::from_secs(50)), FakeClock::at(Micros::from_secs(1_000)));
     let jobs = named("jobs", Limit::concurrent(2).build().expect("in bounds"));
     let asked = before.now();
-    let id = |number| PermitId::new(asked, number, "worker-7").expect("a holder");
+    let id = |number| PermitId::new(asked, Duration::ZERO, number, "worker-7").expect("a holder");
     let line = charge("ann", &jobs, 1);
     let store = on(&before).build();
     assert!(permits(&store, &line, &id(1), PermitStep::Acquire));

@@ -109,7 +109,7 @@ fn a_permit_is_held_for_its_time_however_the_wall_clock_jumps() {
         1,
     ));
     let (store, clock) = store();
-    let permit = |number| PermitId::new(START, number, "").expect("a holder");
+    let permit = |number| PermitId::new(START, Duration::ZERO, number, "").expect("a holder");
     let acquire = |number| store.run(Operation::Permit(&permit(number), PermitStep::Acquire), &one).verdict;
     assert_eq!(acquire(1), Verdict::Done);
     for ahead_us in [HOUR_US, -HOUR_US] {

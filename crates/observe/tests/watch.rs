@@ -528,7 +528,7 @@ const fn operation(kind: OperationKind, permit: &PermitId, reservation: Reservat
 async fn every_operation_that_fails_is_counted_by_its_name_and_the_reason() {
     let (key, free) = (Key::new("ann").unwrap(), Plan::new("free", Limit::per_second(1)).unwrap());
     let charges = Charges::one(key, &free.limits()[0], Cost::ONE).unwrap();
-    let permit = PermitId::new(Micros::new(1), 1, "").unwrap();
+    let permit = PermitId::new(Micros::new(1), Duration::ZERO, 1, "").unwrap();
     let reservation = ReservationId::new(1, Duration::from_secs(60)).unwrap();
     for why in [
         StoreError::Unavailable { message: "refused".into(), may_have_run: false },

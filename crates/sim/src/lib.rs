@@ -5,7 +5,6 @@
 
 pub mod coverage;
 pub mod fleet;
-pub mod muted;
 mod network;
 pub mod oracle;
 pub mod redis;

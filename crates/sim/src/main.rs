@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use parking_lot::Mutex;
 use spile_sim::coverage::{Cell, Coverage, Seen};
-use spile_sim::fleet::{Outcome, Servers, run};
-use spile_sim::muted::MUTED;
+use spile_sim::fleet::{Servers, run};
 use spile_sim::oracle::Broken;
 use spile_sim::reduce::{as_test, reduce, time_box};
 use spile_sim::scenario::Scenario;
@@ -47,9 +46,6 @@ struct Options {
     /// Does not reduce a failing run.
     #[arg(long)]
     no_reduce: bool,
-    /// Reports what a muted oracle finds as well.
-    #[arg(long, value_name = "ORACLE")]
-    unmute: Option<String>,
     /// Prints only the result.
     #[arg(long)]
     quiet: bool,
@@ -87,16 +83,10 @@ fn replay(seed: u64, options: &Options) -> ExitCode {
         "trace {:016x}, {} questions, {} executed",
         outcome.trace_hash, outcome.questions, outcome.executed
     );
-    match found(&outcome, options) {
+    match &outcome.broken {
         Some(broken) => report(&scenario, broken, options, &mut servers),
         None => ExitCode::SUCCESS,
     }
-}
-
-/// The broken promise that the run reports.
-fn found<'a>(outcome: &'a Outcome, options: &Options) -> Option<&'a Broken> {
-    let unmuted = options.unmute.as_ref().and_then(|oracle| outcome.found_by(oracle));
-    outcome.broken.as_ref().or(unmuted)
 }
 
 fn report(scenario: &Scenario, broken: &Broken, options: &Options, servers: &mut Servers) -> ExitCode {
@@ -104,7 +94,7 @@ fn report(scenario: &Scenario, broken: &Broken, options: &Options, servers: &mut
     if !options.no_reduce {
         let reduced = reduce(scenario, broken, servers, time_box(Duration::from_secs(60)));
         let (outcome, _) = run(&reduced, servers, Trace::printed(), &mut Coverage::default());
-        let broken = outcome.found_by(broken.oracle).unwrap_or(broken);
+        let broken = outcome.broken.as_ref().unwrap_or(broken);
         println!("\n{}", as_test(&reduced, broken));
     }
     ExitCode::FAILURE
@@ -116,7 +106,6 @@ struct Totals {
     questions: AtomicU64,
     executed: AtomicU64,
     runs: AtomicU64,
-    muted: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "the time of the person who waits")]
@@ -144,14 +133,11 @@ fn run_all(from: u64, to: u64, options: &Options) -> ExitCode {
                     totals.questions.fetch_add(outcome.questions, Ordering::Relaxed);
                     totals.executed.fetch_add(outcome.executed, Ordering::Relaxed);
                     let runs = totals.runs.fetch_add(1, Ordering::Relaxed) + 1;
-                    if let Some(broken) = found(&outcome, options) {
+                    if let Some(broken) = &outcome.broken {
                         if options.keep_going {
                             eprintln!("seed {seed}: {broken}");
                         }
                         failures.lock().push((seed, broken.clone()));
-                    }
-                    for broken in &outcome.muted {
-                        *totals.muted.lock().entry(broken.oracle).or_default() += 1;
                     }
                     if thread == 0 && shows_progress {
                         progress(runs, from, to, started.elapsed(), most, totals);
@@ -168,10 +154,6 @@ fn run_all(from: u64, to: u64, options: &Options) -> ExitCode {
         totals.executed.into_inner(),
         questions as f64 / seconds
     );
-    for (oracle, why) in MUTED {
-        let count = totals.muted.lock().get(oracle).copied().unwrap_or(0);
-        println!("muted: {oracle}, {count} times ({why})");
-    }
     if options.coverage {
         print_coverage(&coverage.into_inner());
     }

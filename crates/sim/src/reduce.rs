@@ -12,7 +12,10 @@ use crate::trace::Trace;
 
 /// True if the scenario breaks a promise of this oracle.
 fn breaks(scenario: &Scenario, oracle: &str, servers: &mut Servers) -> bool {
-    run(scenario, servers, Trace::off(), &mut Coverage::default()).0.found_by(oracle).is_some()
+    run(scenario, servers, Trace::off(), &mut Coverage::default())
+        .0
+        .broken
+        .is_some_and(|broken| broken.oracle == oracle)
 }
 
 /// A smaller scenario that breaks the same promise, and how it does. Stops when `has_time` says so.

@@ -63,11 +63,12 @@ pub trait ChainPermits {
 impl ChainPermits for [PermitSet] {
     fn places_for(&mut self, index: usize, id: &PermitId, limit: &Limit, now: Micros) -> Amount {
         self[index].0.retain(|permit| permit.until > now);
-        let (places, latest) = (self[index].places(limit, now).amount(), now + limit.fill_time());
+        let places = self[index].places(limit, now).amount();
         if places == Amount::ZERO {
             // After the clock has stepped back, permits would be held far beyond their hold time.
-            for permit in self[index].0.iter_mut().filter(|permit| permit.until > latest + JITTER) {
-                permit.until = latest;
+            for permit in &mut self[index].0 {
+                let latest = now + permit.id.longest_hold(limit.fill_time());
+                permit.until = if permit.until > latest + JITTER { latest } else { permit.until };
             }
         }
         places + if self.is_held(index, id, now) { Amount::TOKEN } else { Amount::ZERO }

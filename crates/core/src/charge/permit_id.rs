@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::key::first_control;
 use crate::Micros;
 
-/// Identifies a permit: 32 hexadecimal digits, of which the first 12 are the time of the request in milliseconds since the Unix
-/// epoch, then `@` and the name of its holder if it has one.
+/// Identifies a permit: 32 hexadecimal digits, then `@` and the name of its holder if it has one. The first 12 digits are the time of
+/// the request in milliseconds since the Unix epoch, the next two the hold time in milliseconds as a power of two, rounded up. The others
+/// are random.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PermitId(Arc<str>);
 
@@ -17,15 +19,19 @@ impl PermitId {
 
     const DIGITS: usize = 32;
     const TIME_DIGITS: usize = 12;
+    const HOLD_DIGITS: usize = 2;
+    /// The power of two of the longest hold time: more than a day.
+    const MAX_HOLD: u32 = 27;
 
-    /// The id of a permit that is requested now. `random` has to differ from that of every other permit. An empty `holder` means no
-    /// holder.
-    pub fn new(now: Micros, random: u128, holder: &str) -> Result<Self, PermitIdError> {
+    /// The id of a permit that is requested now and held for this time. `random` has to differ from that of every other permit. An empty
+    /// `holder` means no holder.
+    pub fn new(now: Micros, hold: Duration, random: u128, holder: &str) -> Result<Self, PermitIdError> {
         Self::check_holder(holder)?;
         let millis = (now.get() / 1_000) & 0xFFFF_FFFF_FFFF;
-        let random = random & 0xFFFF_FFFF_FFFF_FFFF_FFFF;
+        let hold = hold.as_millis().max(1).next_power_of_two().ilog2().min(Self::MAX_HOLD);
+        let random = random & 0xFF_FFFF_FFFF_FFFF_FFFF;
         let at = if holder.is_empty() { "" } else { "@" };
-        Ok(Self(format!("{millis:012x}{random:020x}{at}{holder}").into()))
+        Ok(Self(format!("{millis:012x}{hold:02x}{random:018x}{at}{holder}").into()))
     }
 
     /// Parses an id.
@@ -65,6 +71,16 @@ impl PermitId {
     pub fn since(&self) -> Micros {
         let millis = u64::from_str_radix(&self.0[..Self::TIME_DIGITS], 16);
         Micros::new(1_000 * millis.unwrap_or_default())
+    }
+}
+
+impl PermitId {
+    /// The time for which it is held at most without being renewed, unless its limit has a longer one now. Shortening the hold time of a
+    /// limit does not end permits before they are renewed.
+    pub fn longest_hold(&self, of_limit: Duration) -> Duration {
+        let digits = &self.0[Self::TIME_DIGITS..Self::TIME_DIGITS + Self::HOLD_DIGITS];
+        let power = u32::from_str_radix(digits, 16).unwrap_or_default().min(Self::MAX_HOLD);
+        of_limit.max(Duration::from_millis(1 << power))
     }
 }
 
@@ -108,9 +124,11 @@ mod tests {
     fn an_id_tells_its_holder_and_its_time_and_reads_back() {
         let now = Micros::new(1_763_415_000_123_456);
         for (holder, shown) in [("web-1", Some("web-1")), ("", None), ("job@7 {x}", Some("job@7 {x}"))] {
-            let id = PermitId::new(now, u128::MAX, holder).expect("a sound holder");
+            let id = PermitId::new(now, Duration::from_secs(5), u128::MAX, holder).expect("a sound holder");
             assert_eq!(id.holder(), shown);
             assert_eq!(id.since(), Micros::new(1_763_415_000_123_000));
+            assert_eq!(id.longest_hold(Duration::from_secs(1)), Duration::from_millis(8_192));
+            assert_eq!(id.longest_hold(Duration::from_secs(9)), Duration::from_secs(9));
             assert_eq!(PermitId::parse(id.as_str()), Ok(id));
         }
     }
@@ -124,7 +142,9 @@ mod tests {
         let long = format!("{digits}@{}", "h".repeat(65));
         let why = PermitId::parse(&long).expect_err("its holder is too long").to_string();
         assert_eq!(why, "the holder of a permit has 65 bytes; it takes 0 to 64 without control characters");
-        let why = PermitId::new(Micros::default(), 7, "a\nb").expect_err("it has a line feed").to_string();
+        let why = PermitId::new(Micros::default(), Duration::ZERO, 7, "a\nb")
+            .expect_err("it has a line feed")
+            .to_string();
         let told = "character 1 of the holder of a permit is U+000A; it takes 0 to 64 bytes without control characters";
         assert_eq!(why, told);
     }

@@ -274,7 +274,9 @@ impl<S: Store + 'static> LimiterInner<S> {
             return (decision, None);
         }
         let (since, number) = (self.fallback.clock.wall(), self.runtime.random_id());
-        let id = PermitId::new(since, number, holder).or_else(|_| PermitId::new(since, number, ""));
+        let hold = charges.hold().unwrap_or_default();
+        let id =
+            PermitId::new(since, hold, number, holder).or_else(|_| PermitId::new(since, hold, number, ""));
         let Ok(id) = id else { unreachable!("a permit without a holder has an id") };
         let places = Arc::new(HeldPlaces::new(id, charges, now, self.runtime.spawner()));
         let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };

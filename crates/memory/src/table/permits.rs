@@ -81,14 +81,16 @@ impl PermitTable {
         }
     }
 
-    /// Shortens the permits of a bucket that end later than this time from now. They do so only if the clock has stepped back or
-    /// their limit was changed.
+    /// Shortens the permits of a bucket that end later than this time from now, and than their own hold time: the clock has stepped back.
     pub(crate) fn end_within(&mut self, fingerprint: Fingerprint, hold: Duration, now: Micros) {
         let Some(set) = self.sets.get(&fingerprint) else { return };
         let is_late = |(until, _): &&(Micros, PermitId)| *until > now + hold + JITTER;
         let late: Vec<_> = set.by_time.iter().rev().take_while(is_late).map(|(_, id)| id.clone()).collect();
         for id in late {
-            self.hold(fingerprint, &id, now + hold);
+            let latest = now + id.longest_hold(hold);
+            if self.sets[&fingerprint].until[&id] > latest + JITTER {
+                self.hold(fingerprint, &id, latest);
+            }
         }
     }
 

@@ -175,7 +175,8 @@ fn the_calls_of_the_page_are_encoded_as_it_shows() {
     let gold = [("gold/burst", limit("10, 1/s")), ("gold/daily", limit("100, 100/day"))];
     let daily = Limit::quota(100).per_day().build().expect("a limit");
     let jobs = Limit::concurrent(5).build().expect("a limit");
-    let permit = PermitId::new(Micros::from_secs(1_767_225_600), 7, "worker-3").expect("an id");
+    let permit = PermitId::new(Micros::from_secs(1_767_225_600), std::time::Duration::ZERO, 7, "worker-3")
+        .expect("an id");
     let acquire = request(ScriptOp::Acquire, &[("free", limit("10, 1/s")), ("trial", daily), ("jobs", jobs)]);
     let acquire = acquire
         .at_time(Micros::from_secs(1_767_225_600))

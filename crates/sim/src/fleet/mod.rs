@@ -18,7 +18,6 @@ use self::instance::Instance;
 use self::node::{Node, Scripts, denied_command};
 use self::report::{Reports, What};
 use crate::coverage::Coverage;
-use crate::muted::is_muted;
 use crate::network::{Delivery, NodeState};
 use crate::oracle::script::BucketId;
 use crate::oracle::{Broken, Judge};
@@ -39,8 +38,6 @@ const MOST_STEPS: u64 = 20_000_000;
 pub struct Outcome {
     /// The promise that was broken first.
     pub broken: Option<Broken>,
-    /// Findings that are muted.
-    pub muted: Vec<Broken>,
     /// A hash of the trace, if there was one.
     pub trace_hash: u64,
     /// Questions that were asked.
@@ -49,13 +46,6 @@ pub struct Outcome {
     pub executed: u64,
     /// The virtual time that passed.
     pub lasted: Nanos,
-}
-
-impl Outcome {
-    /// The first finding of an oracle, muted or not.
-    pub fn found_by(&self, oracle: &str) -> Option<&Broken> {
-        self.broken.iter().chain(&self.muted).find(|broken| broken.oracle == oracle)
-    }
 }
 
 /// Interpreters of earlier runs, which are expensive to make.
@@ -76,7 +66,6 @@ struct Run<'a> {
     trace: Trace,
     /// Repairs that end faults, by their time.
     repairs: BTreeMap<(Nanos, u64), Repair>,
-    muted: Vec<Broken>,
     questions: u64,
     executed: u64,
 }
@@ -103,7 +92,6 @@ pub fn run(
     }
     let outcome = Outcome {
         broken,
-        muted: std::mem::take(&mut run.muted),
         trace_hash: run.trace.hash(),
         questions: run.questions,
         executed: run.executed,
@@ -146,22 +134,9 @@ impl<'a> Run<'a> {
             judge,
             trace,
             repairs: BTreeMap::new(),
-            muted: Vec::new(),
             questions: 0,
             executed: 0,
         }
-    }
-
-    /// Lets findings pass whose kind is muted.
-    fn unless_muted(&mut self, found: impl IntoIterator<Item = Broken>) -> Result<(), Broken> {
-        for broken in found {
-            if !is_muted(broken.oracle) {
-                return Err(broken);
-            }
-            self.trace.line(self.scheduler.now(), || format!("MUTED {broken}"));
-            self.muted.push(broken);
-        }
-        Ok(())
     }
 
     fn all(&mut self) -> Result<(), Broken> {
@@ -173,8 +148,7 @@ impl<'a> Run<'a> {
         self.until(ends)?;
         self.ask_for_recovery();
         self.until(ends + SECOND)?;
-        let found = self.audit();
-        self.unless_muted(found.err())?;
+        self.audit()?;
         self.shut_down();
         self.until(ends + SECOND + SHUTDOWN)?;
         self.finish()
@@ -269,8 +243,7 @@ impl<'a> Run<'a> {
             });
             let executed = judged.map_err(|what| Broken::new("script", format!("node{node}: {what}")))?;
             self.executed += executed.len() as u64;
-            let found = self.judge.executed(now, instance, &executed);
-            self.unless_muted(found.err())?;
+            self.judge.executed(now, instance, &executed)?;
         }
         self.scheduler.0.lock().send_down(link, replies);
         Ok(())
@@ -310,11 +283,9 @@ impl<'a> Run<'a> {
         let reports = std::mem::take(&mut *self.reports.lock());
         for report in reports {
             self.trace.report(&report);
-            let found = self.judge.report(&report, &self.nodes);
-            self.unless_muted(found)?;
+            first(self.judge.report(&report, &self.nodes))?;
             if matches!(report.what, What::Acquired { .. }) {
-                let found = self.count_holders();
-                self.unless_muted(found.err())?;
+                self.count_holders()?;
             }
         }
         Ok(())
@@ -330,8 +301,7 @@ impl<'a> Run<'a> {
         let now = self.scheduler.now();
         match action {
             Action::Ask(question) => {
-                let found = self.judge_idle_places();
-                self.unless_muted(found.err())?;
+                self.judge_idle_places()?;
                 self.judge_lost_permits()?;
                 self.questions += 1;
                 if let Some(instance) = &self.instances[usize::from(question.instance)] {
@@ -593,9 +563,12 @@ impl<'a> Run<'a> {
                 return Err(Broken::new("permit returned", what));
             }
         }
-        let found = self.judge.finish(now);
-        self.unless_muted(found)
+        first(self.judge.finish(now))
     }
+}
+
+fn first(found: Vec<Broken>) -> Result<(), Broken> {
+    found.into_iter().next().map_or(Ok(()), Err)
 }
 
 fn text(value: &Value) -> Option<&[u8]> {

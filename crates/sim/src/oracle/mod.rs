@@ -283,7 +283,7 @@ impl Judge {
         found.err().into_iter().collect()
     }
 
-    /// Asks every judge, even if one has found something: what it found may be muted.
+    /// Asks every judge, so that each knows of the answer.
     fn answered(&mut self, report: &Report, asked: &Asked, nodes: &[Node]) -> Vec<Broken> {
         let number = report.question;
         let mut found = vec![self.failures.answered(report, asked)];

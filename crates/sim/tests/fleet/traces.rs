@@ -1,10 +1,8 @@
-//! Runs that break promises, or did, reduced from what seeds found. They are scenarios, because changed code draws other random numbers.
-//!
-//! Once the code is mended, `breaks` becomes `holds`, and the name leaves the list of muted oracles.
+//! Runs that broke promises, reduced from seeds. They are scenarios, because changed code draws other random numbers.
 
 use spile_sim::scenario::prelude::*;
 
-use crate::{breaks, holds};
+use crate::holds;
 
 /// Between two portions a lease denies on its own, and the bucket gains tokens meanwhile.
 #[test]
@@ -317,49 +315,46 @@ fn a_lease_returns_less_than_there_is_room_for() {
 /// The set of a full limit is cut to the hold time in force, and the permits of the longer one are renewed too late.
 #[test]
 fn a_shorter_hold_time_ends_permits_taken_under_a_longer_one() {
-    breaks(
-        "permits held after a change",
-        &Scenario {
-            seed: 6020,
-            fleet: FleetSpec {
-                instances: 1,
-                nodes: 1,
-                starts: 1_782_431_954,
-                policy: Local,
-                deny_cache_ms: 0,
-                lease_percent: 50,
-                timeout_ms: 50,
-                connections: 1,
-                drift_ppm: 0,
-                node_drift_ppm: 0,
-            },
-            plans: vec![
-                PlanSpec {
-                    versions: vec![
-                        vec![Concurrency { permits: 4, hold_ms: 5000 }],
-                        vec![Concurrency { permits: 1, hold_ms: 1000 }],
-                        vec![Concurrency { permits: 5, hold_ms: 5000 }],
-                    ],
-                },
-                PlanSpec {
-                    versions: vec![
-                        vec![Quota { capacity: 32_000_000, window: Minute, debt: 0 }],
-                        vec![Quota { capacity: 16_000_000, window: Minute, debt: 0 }],
-                        vec![Quota { capacity: 16_000_000, window: Minute, debt: 0 }],
-                    ],
-                },
-            ],
-            events: vec![
-                Event::ask(17_826_690, 0, AcquireWhenReady(3000), [0], [0], 1_000_000),
-                Event { at: 23_939_339, action: Change { plan: 0, version: 1, instance: None } },
-                Event::ask(27_043_839, 0, Reset, [0], [0], 1_000_000),
-                Event::ask(27_046_839, 0, Acquire, [0], [0], 1_000_000),
-                Event::ask(30_046_839, 0, Reset, [0], [0], 1_000_000),
-                Event::ask(30_054_339, 0, Acquire, [0], [0], 1_000_000),
-                Event::ask(30_357_924, 0, Reset, [1], [1], 1_000_000),
-            ],
+    holds(&Scenario {
+        seed: 6020,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 1,
+            starts: 1_782_431_954,
+            policy: Local,
+            deny_cache_ms: 0,
+            lease_percent: 50,
+            timeout_ms: 50,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
         },
-    );
+        plans: vec![
+            PlanSpec {
+                versions: vec![
+                    vec![Concurrency { permits: 4, hold_ms: 5000 }],
+                    vec![Concurrency { permits: 1, hold_ms: 1000 }],
+                    vec![Concurrency { permits: 5, hold_ms: 5000 }],
+                ],
+            },
+            PlanSpec {
+                versions: vec![
+                    vec![Quota { capacity: 32_000_000, window: Minute, debt: 0 }],
+                    vec![Quota { capacity: 16_000_000, window: Minute, debt: 0 }],
+                    vec![Quota { capacity: 16_000_000, window: Minute, debt: 0 }],
+                ],
+            },
+        ],
+        events: vec![
+            Event::ask(17_826_690, 0, AcquireWhenReady(3000), [0], [0], 1_000_000),
+            Event { at: 23_939_339, action: Change { plan: 0, version: 1, instance: None } },
+            Event::ask(27_043_839, 0, Reset, [0], [0], 1_000_000),
+            Event::ask(27_046_839, 0, Acquire, [0], [0], 1_000_000),
+            Event::ask(30_046_839, 0, Reset, [0], [0], 1_000_000),
+            Event::ask(30_054_339, 0, Acquire, [0], [0], 1_000_000),
+            Event::ask(30_357_924, 0, Reset, [1], [1], 1_000_000),
+        ],
+    });
 }
 
 /// The first attempt waits for a release under way. The second one has another deadline (K12).

@@ -110,7 +110,8 @@ fn reservation(random: &mut Rng) -> ReservationId {
 fn permit(random: &mut Rng, now: Micros) -> Kind {
     let release = PermitStep::Release(spend_time(random, now));
     let steps = [PermitStep::Acquire, PermitStep::Acquire, PermitStep::Retake, PermitStep::Renew, release];
-    let id = PermitId::new(Micros::from_secs(1), random.u128(..8), "").expect("a permit of nobody");
+    let id = PermitId::new(Micros::from_secs(1), Duration::ZERO, random.u128(..8), "")
+        .expect("a permit of nobody");
     Kind::Permit(id, steps[random.usize(..steps.len())])
 }
 

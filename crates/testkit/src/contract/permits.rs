@@ -260,5 +260,5 @@ pub async fn of_many_that_ask_for_a_permit_at_once_as_many_get_one_as_may(
 
 /// The id with this number.
 pub(crate) fn permit_id(number: u128) -> PermitId {
-    PermitId::new(spile_core::Micros::from_secs(1), number, "test").expect("a sound holder")
+    PermitId::new(spile_core::Micros::from_secs(1), Duration::ZERO, number, "test").expect("a sound holder")
 }

@@ -29,11 +29,15 @@
       there = max(there - counts[set] * TOKEN, 0)
     end
     if takes and there == 0 and shortened[set] ~= args[limit + 1] then
-      -- If the clock has stepped back, permits would be held far beyond their time.
-      local latest = now + args[limit + 1] * 1000
-      local late = ask('ZRANGEBYSCORE', key, format('(%d', latest + REBASE_AFTER_US), '+inf')
-      for index = 1, #(late or NONE) do
-        ask('ZADD', key, format('%d', latest), late[index])
+      -- If the clock has stepped back, permits would be held far beyond their hold time, which their ids have as a power of two.
+      local hold_ms = args[limit + 1]
+      local late = ask('ZRANGEBYSCORE', key, format('(%d', now + hold_ms * 1000 + REBASE_AFTER_US), '+inf', 'WITHSCORES')
+      for index = 1, #(late or NONE), 2 do
+        local own_ms = 2 ^ min(tonumber(late[index]:sub(13, 14), 16) or 0, 27)
+        local latest = now + max(hold_ms, own_ms) * 1000
+        if tonumber(late[index + 1]) > latest + REBASE_AFTER_US then
+          ask('ZADD', key, format('%d', latest), late[index])
+        end
       end
       shortened[set] = args[limit + 1]
     end

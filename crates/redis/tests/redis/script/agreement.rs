@@ -290,7 +290,8 @@ impl Trace {
             }
             _ => self.permits.saturating_sub(self.random.u64(0..6)),
         };
-        let id = PermitId::new(Micros::from_secs(1), number.into(), "").expect("no holder is sound");
+        let id = PermitId::new(Micros::from_secs(1), Duration::from_secs(number % 50), number.into(), "");
+        let id = id.expect("no holder is sound");
         Kind::Permit(id, step)
     }
 

@@ -31,7 +31,7 @@ async fn every_key_and_field_that_is_written_is_in_the_layout() {
         answer.expect(operation);
     }
     store.spend(&quota_charge().into()).await.expect("an answer");
-    let id = PermitId::new(Micros::from_secs(1), 2, "").expect("an id");
+    let id = PermitId::new(Micros::from_secs(1), Duration::ZERO, 2, "").expect("an id");
     store.permit(&place().into(), &id, PermitStep::Acquire).await.expect("an answer");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     store.spend(&several).await.expect_err("no memory");

@@ -24,7 +24,7 @@ pub(crate) fn jobs(permits: u64, hold_s: u64) -> Charges<'static> {
 }
 
 fn id(number: u128) -> PermitId {
-    PermitId::new(Micros::from_secs(1_700_000_000), number, "worker-7").unwrap()
+    PermitId::new(Micros::from_secs(1_700_000_000), Duration::ZERO, number, "worker-7").unwrap()
 }
 
 async fn takes(store: &RedisStore, charges: &Charges<'_>, number: u128) -> bool {

@@ -60,7 +60,10 @@ async fn without_the_right_to_zadd_only_the_permit_fails() {
     for flavour in Flavour::ALL {
         let server = server_with_user(flavour, "~* &* +@all -zadd");
         let store = store_of_user(&server).build().unwrap();
-        let (jobs, id) = (jobs(1, 30), PermitId::new(spile_core::Micros::from_secs(1), 1, "").unwrap());
+        let (jobs, id) = (
+            jobs(1, 30),
+            PermitId::new(spile_core::Micros::from_secs(1), std::time::Duration::ZERO, 1, "").unwrap(),
+        );
         let acquired =
             async { store.permit(&jobs, &id, PermitStep::Acquire).await.map(|outcome| outcome.allowed) };
         fails_alone(&store, acquired).await;

@@ -58,7 +58,7 @@ pub(super) async fn ask_all(store: &RedisStore) -> Vec<(&'static str, Result<(),
     let (one, nothing) = (chain(1), chain(0));
     let with_place = Charges::new([charge("ann", "limit", LIMIT, 1), place()]).unwrap();
     let (id, refund_id) =
-        (PermitId::new(Micros::from_secs(1), 1, "").unwrap(), RefundId::new("once").unwrap());
+        (PermitId::new(Micros::from_secs(1), Duration::ZERO, 1, "").unwrap(), RefundId::new("once").unwrap());
     let reservation = ReservationId::new(7, Duration::from_secs(60)).unwrap();
     let costs = [Cost::ONE; 2];
     let mut answers = vec![

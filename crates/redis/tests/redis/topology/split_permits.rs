@@ -28,7 +28,7 @@ fn place(key: &'static str) -> Charge<'static> {
 }
 
 fn id(number: u128) -> PermitId {
-    PermitId::new(Micros::from_secs(1_700_000_000), number, "").unwrap()
+    PermitId::new(Micros::from_secs(1_700_000_000), Duration::ZERO, number, "").unwrap()
 }
 
 fn keys_of(node: &RedisServer) -> i64 {

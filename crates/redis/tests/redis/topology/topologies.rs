@@ -84,7 +84,7 @@ async fn holds_permits(store: &RedisStore) {
     let limit = Limit::concurrent(1).hold(Duration::from_secs(1)).build().unwrap();
     let limit = NamedLimit::new(LimitName::new("jobs").unwrap(), limit);
     let jobs = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
-    let id = |number| PermitId::new(Micros::from_secs(1), number, "").unwrap();
+    let id = |number| PermitId::new(Micros::from_secs(1), Duration::ZERO, number, "").unwrap();
     let step = async |number, step| store.permit(&jobs, &id(number), step).await.unwrap().allowed;
     assert!(step(1, PermitStep::Acquire).await && !step(2, PermitStep::Acquire).await);
     assert!(step(1, PermitStep::Renew).await && step(1, PermitStep::Retake).await);

@@ -174,7 +174,8 @@ fn of_json(answer: &Answer) -> String {
     let binding = binding.expect("the limit that binds is one of the chain");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     of_decision(json["allowed"] == true, json["reason"].as_str().unwrap_or_default(), || {
-        let name = if json["limitedBy"].is_null() { text(&binding["name"]) } else { text(&json["limitedBy"]) };
+        let name =
+            if json["limitedBy"].is_null() { text(&binding["name"]) } else { text(&json["limitedBy"]) };
         let free = name == "unlimited";
         (json["remaining"].to_string(), unshadowed(&name).to_owned(), free)
     })

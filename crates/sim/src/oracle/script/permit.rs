@@ -161,15 +161,18 @@ impl Permits {
 
     /// Ends permits on time if the clock has stepped back while all places are taken.
     pub(super) fn shorten_if_full(&mut self, charge: &Charge, places: &Places, now: i128) {
-        let latest = now + charge.limit.hold;
-        let late = |end: &&mut i128| **end > latest + REBASE_AFTER_US;
         match places.is_full {
             Some(false) => {}
             Some(true) => {
-                self.certain.values_mut().filter(late).for_each(|end| *end = latest);
+                let late = |id: &[u8], end: i128| end > latest(id, charge, now) + REBASE_AFTER_US;
+                for (id, end) in self.certain.iter_mut().filter(|(id, end)| late(id, **end)) {
+                    *end = latest(id, charge, now);
+                }
                 // One that was shortened before ends later than that if it was not late.
-                let longest = if self.has_unknown_ends { latest + REBASE_AFTER_US } else { latest };
-                self.possible.values_mut().filter(late).for_each(|end| *end = longest);
+                let more = if self.has_unknown_ends { REBASE_AFTER_US } else { 0 };
+                for (id, end) in self.possible.iter_mut().filter(|(id, end)| late(id, **end)) {
+                    *end = latest(id, charge, now) + more;
+                }
             }
             None => self.doubt_late(charge, now),
         }
@@ -177,12 +180,13 @@ impl Permits {
 
     /// Makes permits only possible that have ended, or may have been shortened because they end too late.
     pub(super) fn doubt_late(&mut self, charge: &Charge, now: i128) {
-        let latest = now + charge.limit.hold + REBASE_AFTER_US;
-        let (known, mut doubted): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.certain).into_iter().partition(|(_, end)| now < *end && *end <= latest);
+        let is_late = |id: &[u8], end: i128| end > latest(id, charge, now) + REBASE_AFTER_US;
+        let (known, mut doubted): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.certain)
+            .into_iter()
+            .partition(|(id, end)| now < *end && !is_late(id, *end));
         self.certain = known;
         self.possible.append(&mut doubted);
-        self.has_unknown_ends |= self.possible.values().any(|end| *end > latest);
+        self.has_unknown_ends |= self.possible.iter().any(|(id, end)| is_late(id, *end));
     }
 
     /// Takes, keeps or releases the permit of a question that was done.
@@ -216,4 +220,11 @@ impl Permits {
             _ => Step::None,
         }
     }
+}
+
+/// The latest end of a permit: by the hold time of its limit, or by its own, which two digits of its id have as a power of two.
+fn latest(id: &[u8], charge: &Charge, now: i128) -> i128 {
+    let digits = id.get(12..14).and_then(|digits| std::str::from_utf8(digits).ok());
+    let power = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).unwrap_or(0).min(27);
+    now + charge.limit.hold.max((1_i128 << power) * 1_000)
 }
