@@ -54,41 +54,23 @@ pub(crate) mod sealed {
         }
     }
 
-    impl Names for str {
-        #[inline]
-        fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-            visit(self)
-        }
+    macro_rules! one_name {
+        ($($name:ty),*) => {$(
+            impl Names for $name {
+                #[inline]
+                fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+                    visit(self.as_ref())
+                }
 
-        #[inline]
-        fn only(&self) -> Option<&str> {
-            Some(self)
-        }
+                #[inline]
+                fn only(&self) -> Option<&str> {
+                    Some(self.as_ref())
+                }
+            }
+        )*};
     }
 
-    impl Names for String {
-        #[inline]
-        fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-            visit(self)
-        }
-
-        #[inline]
-        fn only(&self) -> Option<&str> {
-            Some(self)
-        }
-    }
-
-    impl Names for PlanName {
-        #[inline]
-        fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-            visit(self.as_str())
-        }
-
-        #[inline]
-        fn only(&self) -> Option<&str> {
-            Some(self.as_str())
-        }
-    }
+    one_name!(str, String, PlanName);
 
     impl<N: AsRef<str>> Names for [N] {
         #[inline]
@@ -102,27 +84,21 @@ pub(crate) mod sealed {
         }
     }
 
-    impl<N: AsRef<str>, const COUNT: usize> Names for [N; COUNT] {
-        #[inline]
-        fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-            self[..].try_each(visit)
-        }
+    macro_rules! list_of_names {
+        ($([$($generic:tt)*] $list:ty),*) => {$(
+            impl<$($generic)*> Names for $list {
+                #[inline]
+                fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+                    self[..].try_each(visit)
+                }
 
-        #[inline]
-        fn only(&self) -> Option<&str> {
-            self[..].only()
-        }
+                #[inline]
+                fn only(&self) -> Option<&str> {
+                    self[..].only()
+                }
+            }
+        )*};
     }
 
-    impl<N: AsRef<str>> Names for Vec<N> {
-        #[inline]
-        fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-            self[..].try_each(visit)
-        }
-
-        #[inline]
-        fn only(&self) -> Option<&str> {
-            self[..].only()
-        }
-    }
+    list_of_names!([N: AsRef<str>, const COUNT: usize] [N; COUNT], [N: AsRef<str>] Vec<N>);
 }
