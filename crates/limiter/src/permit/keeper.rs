@@ -24,9 +24,6 @@ use crate::limiter::LimiterInner;
 
 /// How often permits are looked at. Those that are due within this time are renewed together.
 const TICK: Duration = Duration::from_millis(250);
-/// If the task that renews has not run for this long, the task of another runtime takes over. With the shortest hold time of a
-/// second, renewals then still come in time.
-const STALE: Duration = Duration::from_millis(500);
 /// The most renewals in flight at once. The store puts them into few calls.
 const AT_ONCE: usize = 1_000;
 /// The first pause before a release is tried again, and the longest.
@@ -42,8 +39,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(1);
 pub(crate) struct PermitKeeper {
     /// In the order of their ids, so that renewals have one.
     held: Mutex<BTreeMap<(PermitId, usize), Arc<HeldPlaces>>>,
-    /// The tasks that can renew permits, one for each runtime that takes them, so that renewals do not depend on one runtime.
-    renewers: Mutex<Renewers>,
+    /// The runtimes with a task that renews permits: each that takes them, so that renewals do not depend on one runtime.
+    renewers: Mutex<Vec<Spawner>>,
     /// The places that are being released, and the number of permits of each.
     being_released: Mutex<HashMap<(String, LimitName), usize, foldhash::fast::RandomState>>,
     /// Notified after each release of this process.
@@ -52,42 +49,6 @@ pub(crate) struct PermitKeeper {
     pub(crate) lent: LentPermits,
     pub(crate) stats: StatsTable,
     pub(crate) turns: Turns,
-}
-
-#[derive(Debug, Default)]
-struct Renewers {
-    /// The number of each task, and the runtime that it was started on.
-    tasks: Vec<(u64, Spawner)>,
-    started: u64,
-    /// The task that renews permits now, and when it last ran.
-    active: Option<(u64, Micros)>,
-}
-
-impl Renewers {
-    /// A number for a task on this runtime. `None` if it has one.
-    fn add(&mut self, spawner: &Spawner) -> Option<u64> {
-        if self.tasks.iter().any(|(_, other)| other.is_same(spawner)) {
-            return None;
-        }
-        self.started += 1;
-        self.tasks.push((self.started, spawner.clone()));
-        Some(self.started)
-    }
-
-    fn remove(&mut self, number: u64) {
-        self.tasks.retain(|(other, _)| *other != number);
-        self.active = self.active.filter(|(active, _)| *active != number);
-    }
-
-    /// True if this task renews permits now: no other one does, or its runtime has stopped running it.
-    fn activate(&mut self, number: u64, now: Micros) -> bool {
-        let is_fresh = |at: Micros| at <= now && Duration::from_micros(now.since_us(at)) < STALE;
-        if self.active.is_some_and(|(active, at)| active != number && is_fresh(at)) {
-            return false;
-        }
-        self.active = Some((number, now));
-        true
-    }
 }
 
 /// The part of a limiter that its permits need, without the type of its store.
@@ -249,8 +210,8 @@ impl PermitKeeper {
         }
     }
 
-    /// The permits to renew now. Until it is known how that went, each is due again only after a while, so that a task that takes
-    /// over does not renew it at the same time.
+    /// The permits to renew now. Until it is known how that went, each is due again only after a while, so that the task of another
+    /// runtime does not renew it at the same time, but does so if this runtime stops.
     fn due(&self, now: Micros) -> Vec<Arc<HeldPlaces>> {
         let held = self.held.lock();
         let due: Vec<_> = held.values().filter(|places| places.is_due(now + TICK)).cloned().collect();
@@ -315,36 +276,47 @@ fn number(places: &Arc<HeldPlaces>) -> (PermitId, usize) {
     (places.id().clone(), Arc::as_ptr(places) as usize)
 }
 
-/// A task that renews permits as long as any are held. Of the tasks on several runtimes one is active, and the others wait in case it stops.
+/// A task that renews the permits that are due, as long as any are held.
 struct Renewer<S: Store + 'static> {
     limiter: Weak<LimiterInner<S>>,
-    number: u64,
+    /// The runtime of the task. `None` once it ends by itself.
+    spawner: Option<Spawner>,
 }
 
 impl<S: Store + 'static> Renewer<S> {
     /// Starts a task on this runtime, unless it has one.
     fn start(limiter: &Arc<LimiterInner<S>>, spawner: &Spawner) {
         // The lock is released before the task is spawned: a runtime that has ended drops it at once.
-        let number = limiter.permits.renewers.lock().add(spawner);
-        if let Some(number) = number {
-            spawner.spawn(Self { limiter: Arc::downgrade(limiter), number }.run(limiter.runtime.clone()));
+        let is_new = {
+            let mut renewers = limiter.permits.renewers.lock();
+            let is_new = !renewers.iter().any(|other| other.is_same(spawner));
+            renewers.extend(is_new.then(|| spawner.clone()));
+            is_new
+        };
+        if is_new {
+            let renewer = Self { limiter: Arc::downgrade(limiter), spawner: Some(spawner.clone()) };
+            spawner.spawn(renewer.run(limiter.runtime.clone()));
         }
     }
 
-    async fn run(self, runtime: Runtime) {
+    async fn run(mut self, runtime: Runtime) {
         loop {
             runtime.sleep(TICK).await;
             let Some(limiter) = self.limiter.upgrade() else { return };
-            let keeper = &limiter.permits;
-            if keeper.renewers.lock().activate(self.number, limiter.fallback.clock.now()) {
-                self.renew_due(&limiter).await;
-            }
+            self.renew_due(&limiter).await;
             // Both locks are held until the end of this task is noted, so that a permit that is added then starts another.
-            let held = keeper.held.lock();
+            let held = limiter.permits.held.lock();
             if held.is_empty() {
-                keeper.renewers.lock().remove(self.number);
+                self.leave(&limiter);
                 return;
             }
+        }
+    }
+
+    /// Lets the next permit that is taken on this runtime start another task.
+    fn leave(&mut self, limiter: &LimiterInner<S>) {
+        if let Some(own) = self.spawner.take() {
+            limiter.permits.renewers.lock().retain(|spawner| !spawner.is_same(&own));
         }
     }
 
@@ -362,7 +334,7 @@ impl<S: Store + 'static> Drop for Renewer<S> {
     /// Also if its runtime ends.
     fn drop(&mut self) {
         if let Some(limiter) = self.limiter.upgrade() {
-            limiter.permits.renewers.lock().remove(self.number);
+            self.leave(&limiter);
         }
     }
 }
