@@ -261,6 +261,18 @@ async fn a_process_that_ends_releases_what_it_holds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_acquire_that_meets_a_release_ends_by_its_deadline() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).deadline(Duration::from_millis(60)).build();
+    let permit = limiter.acquire("ann", "one").await.unwrap();
+    remote.set_fault(CallFault::Delay(Duration::from_millis(40)));
+    drop(permit);
+    let started = tokio::time::Instant::now();
+    let _either = limiter.acquire("ann", "one").await;
+    assert!(started.elapsed() <= Duration::from_millis(61), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn those_that_wait_are_served_in_order_and_one_of_them_asks() {
     let (remote, model, clock) = remote();
     let limiter = limiter_of(&remote, clock).build();

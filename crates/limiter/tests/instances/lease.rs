@@ -7,8 +7,9 @@ use proptest::prelude::*;
 use spile_core::{
     Amount, Decision, DecisionSource, InMemoryPlans, Limit, Plan, RateBuilder, Reason, StoreExt,
 };
-use spile_limiter::RateLimiter;
+use spile_limiter::{RateLimiter, TokioClock};
 use spile_testkit::ledger::Account;
+use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 use crate::network::{Clocks, RemoteStore, Trip, now};
 
@@ -219,6 +220,27 @@ async fn all_leases_go_back_before_the_process_ends() {
     fleet.instances[0].return_leases().await;
     assert_eq!(fleet.here(0), 0);
     assert_eq!(fleet.left().await + u64::from(fleet.decisions()), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_leases_return_at_once_however_many_there_are_and_far_away_the_store_is() {
+    let clock = TokioClock::new();
+    let store = Arc::new(FaultyStore::new(ModelStore::new(clock), |_| CallFault::None));
+    let plans = [Plan::new("hot", leased(1, 1_000)).unwrap()];
+    let limiter = RateLimiter::builder().store(Arc::clone(&store)).plans(plans).clock(clock).build();
+    for key in 0..640 {
+        for _ in 0..20 {
+            assert!(limiter.allow(&key.to_string(), "hot", 1).await.unwrap().allowed());
+        }
+        tokio::task::yield_now().await;
+    }
+    let leased = limiter.lease_stats();
+    assert_eq!(leased.buckets, 640);
+    store.set_fault(CallFault::Delay(Duration::from_millis(55)));
+    let started = tokio::time::Instant::now();
+    limiter.return_leases().await;
+    assert!(started.elapsed() < Duration::from_millis(70), "{:?}", started.elapsed());
+    assert_eq!(limiter.lease_stats().returned, leased.tokens);
 }
 
 #[tokio::test]
