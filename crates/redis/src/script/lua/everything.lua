@@ -1,6 +1,6 @@
 
--- For each set of permits: how many are held, and whether ended ones were removed and late ones shortened.
-local counts, swept, shortened, is_held, refusal = {}, {}, {}, {}, nil
+-- For each set of permits: how many are held, how many ended ones are not removed yet, and whether late ones were shortened.
+local counts, ended, shortened, is_held, refusal = {}, {}, {}, {}, nil
 
 -- Runs a command on a set of permits. Returns nothing if the key has another type or Redis refuses the command.
 local function ask(...)

@@ -15,10 +15,15 @@
         there = there - TOKEN
         counts[set] = counts[set] + (done or 0)
       end
-      -- The only permit of a set needs no other time to live. Permits that were taken under a longer hold time are not cut short.
-      if done and (counts[set] == 1 and not is_held[n] or (ask('PTTL', key) or -1) < hold_ms + 2) then
-        ask('PEXPIRE', key, 2 * hold_ms + 2)
-      end
+    end
+    if takes and ended[set] > 0 and not refusal then
+      -- After the permit was written, because Redis checks its memory only before the first write. One that had ended may be held again.
+      counts[set] = counts[set] + ended[set] - (ask('ZREMRANGEBYSCORE', key, '-inf', now_text) or 0)
+      ended[set] = 0
+    end
+    -- The only permit of a set needs no other time to live. Permits that were taken under a longer hold time are not cut short.
+    if done and permit_step ~= RELEASE and (counts[set] == 1 and not is_held[n] or (ask('PTTL', key) or -1) < hold_ms + 2) then
+      ask('PEXPIRE', key, 2 * hold_ms + 2)
     end
     wrote = done and 1 or wrote
     if refusal then

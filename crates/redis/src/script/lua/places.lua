@@ -1,5 +1,5 @@
 
-  -- The free places of each concurrency. A step that takes a permit removes ended ones first; RENEW and RELEASE report all as free.
+  -- The free places of each concurrency. A step that takes a permit also removes ended ones; RENEW and RELEASE report all as free.
   local held_by_all, held_by_any = true, false
   local counts_places, takes = permit_step ~= RENEW and permit_step ~= RELEASE, permit and op == SPEND
   for at = buckets_past, past - 1, 3 do
@@ -9,16 +9,15 @@
     local ends_at = permit and permit_step ~= ACQUIRE and ask('ZSCORE', key, permit)
     is_held[n] = ends_at and tonumber(ends_at) > now
     held_by_all, held_by_any = held_by_all and is_held[n], held_by_any or is_held[n]
-    if takes and not swept[set] then
-      local count, ended = ask('ZCARD', key), 0
+    if takes and not ended[set] then
+      local count = ask('ZCARD', key)
       if not count and not refusal then
         ask('DEL', key)
         out[3] = out[3] + 1
-      elseif count and count > 0 then
-        ended = ask('ZREMRANGEBYSCORE', key, '-inf', now_text) or 0
       end
-      out[4], swept[set] = out[4] + ended, true
-      counts[set] = (count or 0) - ended
+      counts[set] = count and count > 0 and ask('ZCOUNT', key, '(' .. now_text, '+inf') or 0
+      ended[set] = (count or 0) - counts[set]
+      out[4] = out[4] + ended[set]
     elseif counts_places and not counts[set] then
       counts[set] = ask('ZCOUNT', key, '(' .. now_text, '+inf') or 0
     end

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use spile_core::{Charges, PermitId, PermitStep, StoreError, StoreExt};
 use spile_redis::{RedisStore, RedisStoreBuilder};
-use spile_testkit::redis::{Flavour, RedisServer};
+use spile_testkit::redis::{Flavour, RedisReply, RedisServer};
 
 use crate::common::{charges, patient};
 use crate::script::permits::jobs;
@@ -91,6 +91,24 @@ async fn without_the_right_to_a_command_only_what_needs_it_fails() {
         store.spend(&used).await.unwrap();
         fails_alone(&store, async { store.reset(&used).await.map(|()| true) }).await;
         assert_eq!(store.peek(&used).await.unwrap().buckets[0].amount().whole_tokens(), 7, "{flavour:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_memory_a_permit_that_has_ended_lets_no_other_be_taken() {
+    for flavour in Flavour::ALL {
+        let server = RedisServer::builder().flavour(flavour).line("maxmemory-policy noeviction").start();
+        let store = patient(&server.url()).prefix("spile").build().unwrap();
+        let (jobs, id) = (jobs(1, 30), PermitId::new(spile_core::Micros::from_secs(1), 1, "").unwrap());
+        let set = "spile:{ann}:permits:limit";
+        server.command(&["ZADD", set, "1000000", "ended"]);
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let error = store.permit(&jobs, &id, PermitStep::Acquire).await.expect_err("no memory");
+        assert!(!error.may_have_run(), "{flavour:?} {error}");
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert_eq!(server.command(&["ZSCORE", set, &id.to_string()]), RedisReply::Nil, "{flavour:?}");
+        assert!(store.permit(&jobs, &id, PermitStep::Acquire).await.unwrap().allowed, "{flavour:?}");
+        assert_eq!(server.command(&["ZCARD", set]).int(), 1, "{flavour:?}: the ended one is removed");
     }
 }
 
