@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
 use spile_core::StoreError;
 use spile_resp::{Value, write};
 use spile_runtime::Runtime;
@@ -63,6 +62,9 @@ pub(crate) struct Lane {
     node: Arc<Node>,
     out: Vec<u8>,
 }
+
+/// The slot of all requests of a call, and whether they need other commands than most.
+type CallKind = (u16, bool);
 
 /// The connection must be closed.
 struct ConnectionLost;
@@ -220,7 +222,7 @@ impl Lane {
     /// Groups requests into as few script calls as the topology allows.
     fn calls(&self, batch: Vec<PendingRequest>) -> Vec<ScriptCall> {
         let slot = |request: &Request| self.config.cluster_prefix.as_ref().map_or(0, |_| request.slot());
-        let mut groups: SmallVec<[(Option<(u16, bool)>, Vec<PendingRequest>); 1]> = SmallVec::new();
+        let mut groups: Vec<(Option<CallKind>, Vec<PendingRequest>)> = Vec::with_capacity(1);
         for waiting in batch {
             let request = &waiting.request;
             let may_share = waiting.group == BatchGroup::Any;

@@ -43,13 +43,12 @@ pub(crate) fn push_double(out: &mut Vec<u8>, number: f64) {
 /// Appends a text that consists of these parts. The longest, the amounts of a settled chain, have less than 1,000 bytes.
 pub(crate) fn push_text(out: &mut Vec<u8>, parts: &[&[u8]]) {
     let length: usize = parts.iter().map(|part| part.len()).sum();
-    match u8::try_from(length) {
-        Ok(length) => out.extend_from_slice(&[0xd9, length]),
-        Err(_) => {
-            debug_assert!(length < 1 << 16, "two bytes have room for the length");
-            out.push(0xda);
-            out.extend_from_slice(&(length as u16).to_be_bytes());
-        }
+    debug_assert!(length < 1 << 16, "two bytes have room for the length");
+    if let Ok(length) = u8::try_from(length) {
+        out.extend_from_slice(&[0xd9, length]);
+    } else {
+        out.push(0xda);
+        out.extend_from_slice(&(length as u16).to_be_bytes());
     }
     for part in parts {
         out.extend_from_slice(part);
@@ -121,5 +120,8 @@ mod tests {
             b"\xd9\x03day",
         ];
         assert_eq!(out, expected.concat());
+        out.clear();
+        push_text(&mut out, &[&[b'1'; 300]]);
+        assert_eq!(out, [&[0xda, 1, 44][..], &[b'1'; 300]].concat(), "the amounts of a long chain");
     }
 }
