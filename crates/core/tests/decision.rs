@@ -81,9 +81,9 @@ proptest! {
         let parts = |index: usize| i128::from(links[index].1.max(limits[index].limit().quantum().micro().unsigned_abs()));
         let whole: i128 = (0..links.len()).map(parts).product();
         let covered = |index: usize| i128::from(held[index]) * (whole / parts(index));
-        let tightness = |index: usize| match allowed {
-            true => (-covered(index), statuses[index].reset_after()),
-            false => (0, statuses[index].retry_after()),
+        let tightness = |index: usize| {
+            let wait = if allowed { statuses[index].reset_after() } else { statuses[index].retry_after() };
+            (if allowed { -covered(index) } else { 0 }, wait)
         };
         let tightest = (0..links.len()).map(tightness).max().expect("a limit");
         let first = (0..links.len()).position(|index| tightness(index) == tightest).expect("one of them");
@@ -96,7 +96,10 @@ proptest! {
     }
 }
 
-/// The limits of a chain, each with its cost and the tokens that are left, and the limit that binds.
+/// A limit, the cost under it, and the tokens that are left.
+type ChargedLimit = (Limit, u64, i64);
+
+/// The limits of a chain, and the position of the one that binds.
 #[test]
 fn the_limit_that_will_deny_first_binds_whatever_it_counts() {
     let rate =
@@ -104,7 +107,7 @@ fn the_limit_that_will_deny_first_binds_whatever_it_counts() {
     let quota = Limit::per_window(1_000, QuotaWindows::new(Day)).build().expect("in bounds");
     let places = Limit::concurrent(4).build().expect("in bounds");
     let most = Limit::per_second(Limit::MAX_AMOUNT).build().expect("in bounds");
-    let table: [(&str, &[(Limit, u64, i64)], usize); 8] = [
+    let table: [(&str, &[ChargedLimit], usize); 8] = [
         ("requests and tokens", &[(rate(60, 60), 1, 48), (rate(200, 200), 100, 100)], 1),
         ("a quota", &[(rate(60, 60), 1, 48), (quota, 100, 4_700)], 1),
         ("a concurrency", &[(rate(60, 60), 1, 4), (places, 1, 3)], 1),
@@ -115,14 +118,14 @@ fn the_limit_that_will_deny_first_binds_whatever_it_counts() {
         ("the largest amounts", &[(most, 999_999_999, 999_999_999), (most, 1_000_000_000, 999_999_999)], 1),
     ];
     for (row, links, binding) in table {
-        let charge = |(index, &(limit, cost, _)): (usize, &(Limit, u64, i64))| {
+        let charge = |(index, &(limit, cost, _)): (usize, &ChargedLimit)| {
             let name = LimitName::new(&format!("l{index}")).expect("a name");
             let cost = Cost::new(cost).expect("a cost");
             Charge::new(Key::new("ann").expect("a key"), NamedLimit::new(name, limit), cost)
                 .expect("it can pass")
         };
         let charges = Charges::new(links.iter().enumerate().map(charge)).expect("a chain");
-        let bucket = |(limit, _, left): &(Limit, u64, i64)| {
+        let bucket = |(limit, _, left): &ChargedLimit| {
             Bucket::holding(limit, Amount::from_micro(left * 1_000_000), NOW)
         };
         let outcome = Outcome { allowed: true, at: NOW, buckets: links.iter().map(bucket).collect() };
