@@ -58,17 +58,19 @@ impl<R: PlanRegistry + ?Sized> PlanRegistry for Arc<R> {
 /// A replaced plan takes effect on the next decision. Buckets keep their tokens, up to the new capacity.
 #[derive(Default)]
 pub struct InMemoryPlans {
-    /// Sorted by name.
-    plans: ArcSwap<Vec<Plan>>,
+    plans: ArcSwap<PlanTable>,
     /// Incremented whenever plans are replaced.
     version: AtomicU64,
     seen: ThreadLocal<RefCell<ThreadCache>>,
 }
 
+/// The plans by name, sorted. Each name is stored beside its plan as a plain string, because it is compared on every decision.
+type PlanTable = Vec<(Box<str>, Plan)>;
+
 /// A thread's cached copy of the plans, so that threads which only read share no memory that is written to.
 struct ThreadCache {
     version: u64,
-    plans: Arc<Vec<Plan>>,
+    plans: Arc<PlanTable>,
     /// The position of the plan that was found last, which the next decision usually needs again.
     last: usize,
 }
@@ -87,15 +89,15 @@ impl InMemoryPlans {
 
     /// Adds the plan, or replaces the one of the same name.
     pub fn put(&self, plan: &Plan) {
-        self.change(|plans| sorted(plans.iter().chain([plan]).cloned()));
+        self.change(|plans| sorted(plans.iter().map(|(_, plan)| plan).chain([plan]).cloned()));
     }
 
     /// Removes the plan. Its buckets stay in the store until they are full again.
     pub fn remove(&self, name: &str) {
-        self.change(|plans| plans.iter().filter(|plan| plan.name().as_str() != name).cloned().collect());
+        self.change(|plans| plans.iter().filter(|(known, _)| **known != *name).cloned().collect());
     }
 
-    fn change(&self, change: impl Fn(&[Plan]) -> Vec<Plan>) {
+    fn change(&self, change: impl Fn(&PlanTable) -> PlanTable) {
         self.plans.rcu(|plans| change(plans));
         self.version.fetch_add(1, Ordering::Release);
     }
@@ -111,18 +113,18 @@ impl InMemoryPlans {
 
     /// Every plan, by name.
     pub fn all(&self) -> Vec<Plan> {
-        self.plans.load().to_vec()
+        self.plans.load().iter().map(|(_, plan)| plan.clone()).collect()
     }
 }
 
 impl PlanRegistry for InMemoryPlans {
     fn plan(&self, name: &str) -> Option<Plan> {
         let plans = self.plans.load();
-        position(&plans, name).map(|position| plans[position].clone())
+        position(&plans, name).map(|position| plans[position].1.clone())
     }
 
     fn names(&self) -> Vec<PlanName> {
-        self.plans.load().iter().map(|plan| plan.name().clone()).collect()
+        self.plans.load().iter().map(|(_, plan)| plan.name().clone()).collect()
     }
 
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
@@ -147,7 +149,7 @@ impl ThreadCache {
         if self.version != version {
             *self = Self { version, plans: registry.plans.load_full(), last: 0 };
         }
-        if self.last().is_none_or(|last| last.name().as_bytes() != name.as_bytes()) {
+        if self.plans.get(self.last).is_none_or(|(last, _)| **last != *name) {
             self.last = position(&self.plans, name)?;
         }
         self.last()
@@ -155,18 +157,18 @@ impl ThreadCache {
 
     /// The plan that was found last.
     fn last(&self) -> Option<&Plan> {
-        self.plans.get(self.last)
+        self.plans.get(self.last).map(|(_, plan)| plan)
     }
 }
 
-/// Sorts the plans by name. Of two with the same name, the later one is kept.
-fn sorted(plans: impl IntoIterator<Item = Plan>) -> Vec<Plan> {
-    let by_name: BTreeMap<_, _> = plans.into_iter().map(|plan| (plan.name().clone(), plan)).collect();
-    by_name.into_values().collect()
+/// Of two plans with the same name, the later one is kept.
+fn sorted(plans: impl IntoIterator<Item = Plan>) -> PlanTable {
+    let by_name: BTreeMap<_, _> = plans.into_iter().map(|plan| (plan.name().as_str().into(), plan)).collect();
+    by_name.into_iter().collect()
 }
 
-fn position(plans: &[Plan], name: &str) -> Option<usize> {
-    plans.binary_search_by(|plan| plan.name().as_bytes().cmp(name.as_bytes())).ok()
+fn position(plans: &PlanTable, name: &str) -> Option<usize> {
+    plans.binary_search_by(|(known, _)| (**known).cmp(name)).ok()
 }
 
 impl fmt::Debug for InMemoryPlans {
