@@ -41,14 +41,15 @@ impl<T> OneOrMany<T> {
 
     /// Adds an element at the end.
     pub fn push(&mut self, element: T) {
-        self.0 = match std::mem::replace(&mut self.0, Repr::Many(Vec::new())) {
-            Repr::Many(many) if many.is_empty() => Repr::One(element),
-            Repr::Many(mut many) => {
-                many.push(element);
-                Repr::Many(many)
+        match &mut self.0 {
+            Repr::Many(many) if !many.is_empty() => many.push(element),
+            repr => {
+                *repr = match std::mem::replace(repr, Repr::Many(Vec::new())) {
+                    Repr::One(first) => Repr::Many(vec![first, element]),
+                    Repr::Many(_) => Repr::One(element),
+                };
             }
-            Repr::One(first) => Repr::Many(vec![first, element]),
-        };
+        }
     }
 }
 
@@ -82,11 +83,13 @@ impl<T> DerefMut for OneOrMany<T> {
 
 impl<T> FromIterator<T> for OneOrMany<T> {
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Self {
-        let mut elements = elements.into_iter().fuse();
-        match (elements.next(), elements.next()) {
-            (Some(only), None) => Self::one(only),
-            (first, second) => Self(Repr::Many(first.into_iter().chain(second).chain(elements).collect())),
-        }
+        let mut elements = elements.into_iter();
+        let Some(first) = elements.next() else { return Self::new() };
+        let Some(second) = elements.next() else { return Self::one(first) };
+        let mut many = Vec::with_capacity(2 + elements.size_hint().0);
+        many.extend([first, second]);
+        many.extend(elements);
+        Self(Repr::Many(many))
     }
 }
 

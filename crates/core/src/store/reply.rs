@@ -46,6 +46,7 @@ impl Reply {
     }
 
     /// Converts into the outcome for a caller that asks whether it may proceed.
+    #[inline]
     pub fn into_outcome(self) -> Outcome {
         self.into()
     }
