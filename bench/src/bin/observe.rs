@@ -77,7 +77,7 @@ fn measure(load: &Load) -> Vec<[f64; 3]> {
     (0..ROUNDS).map(|_| round()).collect()
 }
 
-fn run<S: Store>(limiter: &RateLimiter<S>, keys: &[String], load: &Load) -> f64 {
+fn run<S: Store + 'static>(limiter: &RateLimiter<S>, keys: &[String], load: &Load) -> f64 {
     let rule = RuleName::new("default");
     let (start, per_thread) = (Barrier::new(load.threads), DECISIONS / load.threads);
     let spent: f64 = thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn run<S: Store>(limiter: &RateLimiter<S>, keys: &[String], load: &Load) -> f64 
                     let offset = thread * keys.len() / load.threads;
                     for key in keys.iter().cycle().skip(offset).take(per_thread) {
                         let charges = limiter.charges(key, [load.plan], 1).expect("a sound question");
-                        let _decided = black_box(limiter.allow_charges(Ask::from(charges).rule(rule)).await);
+                        let _decided = black_box(limiter.decide(Ask::from(charges).rule(rule)).await);
                     }
                 });
                 (thread_cpu_ns() - began) / per_thread as f64

@@ -242,13 +242,6 @@ fn a_status_can_be_shown_under_the_limit_of_another() {
     assert_ne!(own.tag(), tag, "another name has another tag");
 }
 
-#[test]
-fn a_request_under_no_limit_has_the_most_there_is() {
-    let decision = Decision::unlimited(NOW);
-    assert_eq!((decision.allowed(), decision.source(), decision.at()), (true, DecisionSource::Policy, NOW));
-    assert_eq!(decision.remaining(), u64::from(Limit::MAX_TOKENS));
-}
-
 /// Metrics, logs and the API use these words.
 #[test]
 fn reasons_sources_and_failures_keep_their_words() {

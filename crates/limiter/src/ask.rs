@@ -1,16 +1,37 @@
-//! One question to the limiter: charges, and options that differ from call to call.
+//! One question to the limiter: what a request owes, and options that differ from call to call.
 
 use std::time::Duration;
 
-use spile_core::{Charges, FailurePolicy};
-use spile_policy::Chain;
+use spile_core::{Charges, FailurePolicy, ReservationId};
+use spile_policy::{Chain, Enforced, Owed};
 
 use crate::limiter::Fallback;
 use crate::observer::RuleName;
 
-/// One question to the limiter: charges, who asks, and what to do if the store fails.
+/// One question to [`decide`](crate::RateLimiter::decide): what a request owes, and how to ask about it.
+///
+/// It is made of an [`Owed`], of a [`Chain`], or of [`Charges`] that the caller made.
 #[derive(Clone, Debug)]
+#[must_use = "a question decides nothing until it is asked"]
 pub struct Ask<'a> {
+    pub(crate) enforced: AskedEnforced<'a>,
+    /// Evaluated if the enforced charges allow the request.
+    pub(crate) shadow: &'a [Chain],
+    pub(crate) options: AskOptions<'a>,
+}
+
+/// The part of a question that decides.
+#[derive(Clone, Debug)]
+pub(crate) enum AskedEnforced<'a> {
+    Charged(Charges<'a>),
+    /// Charges that spend nothing and are not observed.
+    Peeked(Charges<'a>),
+    Unlimited,
+}
+
+/// Charges, who asks about them, and how: a question about at least one bucket.
+#[derive(Clone, Debug)]
+pub struct AskedCharges<'a> {
     pub(crate) charges: Charges<'a>,
     pub(crate) options: AskOptions<'a>,
 }
@@ -20,21 +41,30 @@ pub struct Ask<'a> {
 pub(crate) struct AskOptions<'a> {
     pub(crate) rule: Option<RuleName<'a>>,
     pub(crate) tenant: Option<&'a str>,
-    on_failure: Option<FailurePolicy>,
+    pub(crate) on_failure: Option<FailurePolicy>,
     pub(crate) shadow: bool,
-    within: Option<Duration>,
+    pub(crate) within: Option<Duration>,
     pub(crate) patience: Duration,
+    pub(crate) holder: &'a str,
+    /// Set if the caller renews and releases a permit by its id.
+    pub(crate) leaves_permit: bool,
+    pub(crate) action: AskedAction,
+}
+
+/// What is done with the charges.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum AskedAction {
+    /// Spends them, and takes a permit of each concurrency.
+    #[default]
+    Spend,
+    /// Spends nothing.
+    Peek,
+    /// Spends them so that they can be settled by this id.
+    Reserve(ReservationId),
 }
 
 impl<'a> Ask<'a> {
-    /// The charges.
-    #[inline]
-    pub const fn charges(&self) -> &Charges<'a> {
-        &self.charges
-    }
-
     /// Names the rule that asks, for observers.
-    #[must_use]
     #[inline]
     pub fn rule(mut self, rule: impl Into<RuleName<'a>>) -> Self {
         self.options.rule = Some(rule.into());
@@ -42,7 +72,6 @@ impl<'a> Ask<'a> {
     }
 
     /// Names the tenant that asks, for observers.
-    #[must_use]
     #[inline]
     pub const fn tenant(mut self, tenant: &'a str) -> Self {
         self.options.tenant = Some(tenant);
@@ -50,15 +79,13 @@ impl<'a> Ask<'a> {
     }
 
     /// Decides by this policy, not by the limiter's, if the store fails.
-    #[must_use]
     #[inline]
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
         self.options.on_failure = Some(policy);
         self
     }
 
-    /// Gives the store at most this long to answer. The limiter's own deadline still holds.
-    #[must_use]
+    /// Gives the store at most this long to answer, charges in shadow mode included. The limiter's own deadline still holds.
     #[inline]
     pub const fn within(mut self, deadline: Duration) -> Self {
         self.options.within = Some(deadline);
@@ -67,7 +94,6 @@ impl<'a> Ask<'a> {
 
     /// Asks again for this long while too many requests wait for the store. That charges nothing twice, because the store was
     /// not asked. For questions that come in batches.
-    #[must_use]
     #[inline]
     pub const fn retry_overloaded_for(mut self, patience: Duration) -> Self {
         self.options.patience = patience;
@@ -77,26 +103,63 @@ impl<'a> Ask<'a> {
     /// Shadow mode: a request that would be denied passes, and nothing is spent for it. One that is allowed spends from the
     /// buckets of its charges: name their limits with [`shadowed`](spile_core::LimitName::shadowed), so that they are not
     /// those of an enforced question. A [`Chain`] in shadow mode does that by itself.
-    #[must_use]
     #[inline]
     pub const fn shadow(mut self, shadow: bool) -> Self {
         self.options.shadow = shadow;
         self
     }
+
+    /// Names the holder of a permit: up to [64 bytes](spile_core::PermitId::MAX_HOLDER_BYTES), which operators see.
+    #[inline]
+    pub const fn holder(mut self, holder: &'a str) -> Self {
+        self.options.holder = holder;
+        self
+    }
+
+    /// Does not renew a permit: the caller [leaves](crate::Permit::leave) it, and renews and releases it by its id.
+    #[inline]
+    pub const fn leaving_permit(mut self) -> Self {
+        self.options.leaves_permit = true;
+        self
+    }
+
+    /// Spends nothing and is not observed.
+    #[inline]
+    pub const fn peeking(mut self) -> Self {
+        self.options.action = AskedAction::Peek;
+        self
+    }
+
+    /// Peeks at the enforced charges: they spend nothing. Charges in shadow mode that spend something are spent.
+    #[inline]
+    pub fn peeking_enforced(mut self) -> Self {
+        if let AskedEnforced::Charged(charges) = self.enforced {
+            self.enforced = AskedEnforced::Peeked(charges);
+        }
+        self
+    }
+
+    /// Spends so that [`settle_chain`](crate::RateLimiter::settle_chain) can settle the chain by this id. Leases are not used.
+    #[inline]
+    pub const fn reserving(mut self, id: ReservationId) -> Self {
+        self.options.action = AskedAction::Reserve(id);
+        self
+    }
 }
 
-impl<'a> Ask<'a> {
-    /// These charges with the rule, the tenant, the mode and the failure policy of a chain.
-    pub fn for_chain(chain: &'a Chain, charges: Charges<'a>) -> Self {
-        let options = AskOptions {
-            rule: chain.rule().map(RuleName::new),
-            tenant: chain.tenant(),
-            on_failure: chain.failure_policy(),
-            shadow: chain.is_shadow(),
-            within: None,
-            patience: Duration::ZERO,
-        };
-        Self { charges, options }
+/// What a request owes, with the rule, the tenant and the failure policy of its enforced chain.
+impl<'a> From<&'a Owed> for Ask<'a> {
+    #[inline]
+    fn from(owed: &'a Owed) -> Self {
+        let Owed { enforced, shadow, .. } = owed;
+        match enforced {
+            Enforced::Charged(chain) => Self { shadow, ..Self::from(chain) },
+            Enforced::Unlimited { rule, tenant } => {
+                let (rule, tenant) = (rule.as_deref().map(RuleName::new), tenant.as_deref());
+                let options = AskOptions { rule, tenant, ..AskOptions::default() };
+                Self { enforced: AskedEnforced::Unlimited, shadow, options }
+            }
+        }
     }
 }
 
@@ -104,11 +167,66 @@ impl<'a> Ask<'a> {
 impl<'a> From<&'a Chain> for Ask<'a> {
     #[inline]
     fn from(chain: &'a Chain) -> Self {
-        Self::for_chain(chain, chain.charges())
+        AskedCharges::from(chain).into()
     }
 }
 
-impl AskOptions<'_> {
+impl<'a> From<Charges<'a>> for Ask<'a> {
+    #[inline]
+    fn from(charges: Charges<'a>) -> Self {
+        AskedCharges::from(charges).into()
+    }
+}
+
+impl<'a> From<AskedCharges<'a>> for Ask<'a> {
+    #[inline]
+    fn from(AskedCharges { charges, options }: AskedCharges<'a>) -> Self {
+        Self { enforced: AskedEnforced::Charged(charges), shadow: &[], options }
+    }
+}
+
+impl<'a> AskedCharges<'a> {
+    /// These charges with the rule, the tenant, the mode and the failure policy of a chain.
+    #[inline]
+    pub fn of(chain: &'a Chain, charges: Charges<'a>) -> Self {
+        Self { charges, options: AskOptions::of(chain) }
+    }
+
+    /// Gives the store at most this long to answer. The limiter's own deadline still holds.
+    #[must_use]
+    #[inline]
+    pub const fn within(mut self, deadline: Duration) -> Self {
+        self.options.within = Some(deadline);
+        self
+    }
+}
+
+impl<'a> From<&'a Chain> for AskedCharges<'a> {
+    #[inline]
+    fn from(chain: &'a Chain) -> Self {
+        Self::of(chain, chain.charges())
+    }
+}
+
+impl<'a> From<Charges<'a>> for AskedCharges<'a> {
+    #[inline]
+    fn from(charges: Charges<'a>) -> Self {
+        Self { charges, options: AskOptions::default() }
+    }
+}
+
+impl<'a> AskOptions<'a> {
+    #[inline]
+    pub(crate) fn of(chain: &'a Chain) -> Self {
+        Self {
+            rule: chain.rule().map(RuleName::new),
+            tenant: chain.tenant(),
+            on_failure: chain.failure_policy(),
+            shadow: chain.is_shadow(),
+            ..Self::default()
+        }
+    }
+
     /// The failure policy. Shadow mode never blocks, so `deny` becomes `allow`.
     pub(crate) fn policy(&self, fallback: &Fallback) -> FailurePolicy {
         match self.on_failure.unwrap_or(fallback.policy) {
@@ -120,12 +238,5 @@ impl AskOptions<'_> {
     /// How long the store may take: the shorter of the limiter's deadline and this question's.
     pub(crate) fn deadline(&self, usual: Duration) -> Duration {
         self.within.map_or(usual, |within| within.min(usual))
-    }
-}
-
-impl<'a> From<Charges<'a>> for Ask<'a> {
-    #[inline]
-    fn from(charges: Charges<'a>) -> Self {
-        Self { charges, options: AskOptions::default() }
     }
 }

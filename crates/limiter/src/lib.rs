@@ -32,13 +32,13 @@ mod limiter;
 mod observer;
 mod permit;
 
-pub use ask::Ask;
+pub use ask::{Ask, AskedCharges};
 pub use clock::TokioClock;
 pub use error::{AcquireError, LimiterError, ReserveError, SettleError, StoreCallError, UnknownPlan};
 pub use lease::LeaseStats;
 pub use limiter::{
-    Acquired, ChargeDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter, RateLimiterBuilder,
-    RefundDecision, Reservation, Settled, Wait,
+    ChargeDecision, EnforcedDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter,
+    RateLimiterBuilder, RefundDecision, Reservation, Ruling, Settled, ShadowDecision, Wait,
 };
 pub use observer::{DecisionCounts, Observed, Observer, RuleName, Series};
 pub use permit::{Permit, PermitCounts, PermitStats};

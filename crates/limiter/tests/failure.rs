@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Answer, Charges, DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit, Operation, Plan,
-    Reason, Reply, Store, StoreError, StoreExt,
+    Amount, Answer, Charges, Decision, DecisionSource, FailurePolicy, FailureReason, FakeClock, Limit,
+    Operation, Plan, Reason, Reply, Store, StoreError, StoreExt,
 };
 use spile_limiter::{Ask, RateLimiter, StoreCallError, TokioClock, Wait};
+use spile_policy::{Chain, ResolvedKey};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 type TestStore = FaultyStore<ModelStore<FakeClock>>;
@@ -29,6 +30,11 @@ fn failing(error: StoreError) -> TestStore {
 
 fn down() -> TestStore {
     failing(StoreError::Unavailable { message: "connection refused".into(), may_have_run: false })
+}
+
+/// The decision about a question with charges.
+async fn decided<'a, S: Store + 'static>(limiter: &'a RateLimiter<S>, ask: impl Into<Ask<'a>>) -> Decision {
+    limiter.decide(ask).await.into_decision().expect("it has charges")
 }
 
 #[tokio::test]
@@ -84,8 +90,8 @@ async fn a_call_can_bring_a_policy_of_its_own() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
     let charges = limiter.charges("ann", ["free"], 1).unwrap();
     let ask = Ask::from(charges).on_failure(FailurePolicy::Deny).rule("login");
-    assert_eq!(limiter.peek_charges(ask.clone()).await.reason(), Reason::FailClosed);
-    assert_eq!(limiter.allow_charges(ask).await.reason(), Reason::FailClosed);
+    assert_eq!(decided(&limiter, ask.clone().peeking()).await.reason(), Reason::FailClosed);
+    assert_eq!(decided(&limiter, ask).await.reason(), Reason::FailClosed);
 }
 
 #[tokio::test]
@@ -157,8 +163,7 @@ async fn a_call_can_shorten_the_deadline_and_not_lengthen_it() {
         for looks in [false, true] {
             let started = tokio::time::Instant::now();
             let ask = ask.clone();
-            let decision =
-                if looks { limiter.peek_charges(ask).await } else { limiter.allow_charges(ask).await };
+            let decision = decided(&limiter, if looks { ask.peeking() } else { ask }).await;
             assert_eq!(decision.failure(), Some(FailureReason::Timeout));
             let (took, expected) = (started.elapsed(), Duration::from_millis(expected));
             assert!((expected..expected + Duration::from_millis(5)).contains(&took), "{took:?}");
@@ -195,7 +200,7 @@ async fn shadow_mode_counts_a_denial_and_lets_it_pass() {
         let _ = limiter.allow("ann", ["free"], 1).await.unwrap();
     }
     let charges = limiter.charges("ann", ["free"], 1).unwrap();
-    let decision = limiter.allow_charges(Ask::from(charges).shadow(true)).await;
+    let decision = decided(&limiter, Ask::from(charges).shadow(true)).await;
     assert!(decision.allowed());
     assert_eq!(decision.reason(), Reason::Shadow);
     assert_eq!(decision.limited_by().unwrap().as_str(), "free");
@@ -205,7 +210,7 @@ async fn shadow_mode_counts_a_denial_and_lets_it_pass() {
 async fn shadow_mode_never_blocks_and_blames_no_limit_for_a_failing_store() {
     let limiter = limiter(down(), FailurePolicy::Deny, &FakeClock::default());
     let charges = limiter.charges("ann", ["free"], 1).unwrap();
-    let decision = limiter.allow_charges(Ask::from(charges).shadow(true)).await;
+    let decision = decided(&limiter, Ask::from(charges).shadow(true)).await;
     assert!(decision.allowed());
     assert_eq!((decision.reason(), decision.limited_by()), (Reason::FailOpen, None));
 }
@@ -214,13 +219,14 @@ async fn shadow_mode_never_blocks_and_blames_no_limit_for_a_failing_store() {
 async fn a_rule_that_only_watches_decides_as_allow_would_where_the_policy_is_deny() {
     let [deny, allow] = [FailurePolicy::Deny, FailurePolicy::Allow]
         .map(|policy| limiter(down(), policy, &FakeClock::default()));
-    let charges = deny.charges("ann", ["free"], 12).unwrap();
-    let watching = || Ask::from(charges.clone()).shadow(true);
-    let passed = deny.allow_charges(watching()).await;
+    let mut chain = Chain::new(None).shadow(true);
+    deny.extend_chain(&mut chain, &ResolvedKey::custom("user", "ann"), "free", 12).unwrap();
+    let watching = || Ask::from(&chain);
+    let passed = decided(&deny, watching()).await;
     assert_eq!((passed.remaining(), passed.retry_after()), (Amount::from(30), Duration::ZERO));
-    assert_eq!(passed, allow.allow_charges(watching()).await);
-    assert_eq!(deny.peek_charges(watching()).await, allow.peek_charges(watching()).await);
-    assert_eq!(deny.spend_up_to_charges(watching()).await.granted, 12);
+    assert_eq!(passed, decided(&allow, watching()).await);
+    assert_eq!(deny.peek_charges(&chain).await, allow.peek_charges(&chain).await);
+    assert_eq!(deny.spend_up_to_charges(&chain).await.granted, 12);
 }
 
 #[tokio::test]
@@ -364,7 +370,7 @@ async fn asked_with_patience(busy: u32, patience: Duration) -> (spile_core::Deci
     let limiter = refusing(store, FailurePolicy::Deny, Duration::from_secs(1));
     let started = tokio::time::Instant::now();
     let ask = Ask::from(limiter.charges("ann", ["free"], 3).unwrap()).retry_overloaded_for(patience);
-    let decision = limiter.allow_charges(ask).await;
+    let decision = decided(&limiter, ask).await;
     (decision, limiter.store().calls(), started.elapsed())
 }
 
@@ -419,9 +425,13 @@ async fn a_partial_spend_that_is_granted_nothing_locally_learns_when_there_is_a_
 #[tokio::test]
 async fn a_partial_spend_follows_the_policy_of_its_rule() {
     let limiter = limiter(down(), FailurePolicy::Allow, &FakeClock::default());
-    let ask = |policy| Ask::from(limiter.charges("ann", ["free"], 12).unwrap()).on_failure(policy);
-    let refused = limiter.spend_up_to_charges(ask(FailurePolicy::Deny)).await;
+    let under = |policy| {
+        let mut chain = Chain::new(None).on_failure(Some(policy));
+        limiter.extend_chain(&mut chain, &ResolvedKey::custom("user", "ann"), "free", 12).unwrap();
+        chain
+    };
+    let refused = limiter.spend_up_to_charges(&under(FailurePolicy::Deny)).await;
     assert_eq!((refused.granted, refused.decision.reason()), (Amount::ZERO, Reason::FailClosed));
-    let shared = limiter.spend_up_to_charges(ask(FailurePolicy::Local)).await;
+    let shared = limiter.spend_up_to_charges(&under(FailurePolicy::Local)).await;
     assert_eq!((shared.granted, shared.decision.reason()), (Amount::from(10), Reason::Local));
 }

@@ -32,6 +32,11 @@ fn limiter() -> (RateLimiter<MemoryStore<FakeClock>>, FakeClock) {
     (RateLimiter::builder().store(store).plans(plans()).build(), clock)
 }
 
+/// The decision about a question with charges.
+async fn decided<'a, S: Store + 'static>(limiter: &'a RateLimiter<S>, ask: impl Into<Ask<'a>>) -> Decision {
+    limiter.decide(ask).await.into_decision().expect("it has charges")
+}
+
 #[tokio::test]
 async fn ten_pass_and_the_eleventh_is_told_when_to_come_back() {
     let (limiter, clock) = limiter();
@@ -67,7 +72,7 @@ async fn settling_says_how_every_limit_of_the_chain_stands() {
         (30, [0, 70, 0], 10),
     ] {
         let (limiter, _) = limiter();
-        let decision = limiter.allow_charges(Ask::from(&chain)).await;
+        let decision = decided(&limiter, Ask::from(&chain)).await;
         let settled = limiter.settle(&chain, &decision, tokens).await.unwrap();
         assert_eq!(settled.uncovered, uncovered, "{tokens}");
         let standing = settled.decision.unwrap_or(decision);
@@ -85,7 +90,7 @@ async fn settling_with_a_decision_about_another_chain_charges_and_does_not_panic
     let [mut asked, mut charged] = [(); 2].map(|()| Chain::new(None));
     asked.charge(&ann, &free, 1).unwrap();
     charged.charge(&ann, &gold, 1).unwrap();
-    let decision = limiter.allow_charges(Ask::from(&asked)).await;
+    let decision = decided(&limiter, Ask::from(&asked)).await;
     let settled = limiter.settle(&charged, &decision, 5).await.unwrap();
     assert_eq!(settled.uncovered, 0);
     assert_eq!(limiter.peek_charges(charged.charges_at(|_| Amount::ZERO)).await.limits()[1].remaining(), 96);
@@ -107,7 +112,7 @@ async fn settling_tells_every_limit_as_the_decision_scaled_it() {
         [(0, [10, 50, 5]), (1, [9, 49, 4]), (2, [8, 48, 3]), (4, [6, 46, 1]), (8, [2, 42, 0])]
     {
         let (limiter, _) = limiter();
-        let decision = limiter.allow_charges(Ask::from(&chain(&half_gold, &half_free))).await;
+        let decision = decided(&limiter, Ask::from(&chain(&half_gold, &half_free))).await;
         let settled = limiter.settle(&chain(&gold, &free), &decision, tokens).await.unwrap();
         let standing = settled.decision.unwrap();
         let limits =
@@ -229,8 +234,8 @@ async fn observers_are_told_the_rule_the_tenant_and_each_key_that_pays() {
     let store = MemoryStore::builder().clock(FakeClock::default()).build();
     let limiter = RateLimiter::builder().store(store).plans(plans()).observer(names.clone()).build();
     let charges = limiter.charges("ann", ["gold"], 1).unwrap();
-    let _decision = limiter.allow_charges(Ask::from(charges.clone())).await;
-    let _decision = limiter.allow_charges(Ask::from(charges).rule("login").tenant("acme")).await;
+    let _decision = decided(&limiter, Ask::from(charges.clone())).await;
+    let _decision = decided(&limiter, Ask::from(charges).rule("login").tenant("acme")).await;
     assert_eq!(*names.0.lock(), [["-", "-", "ann ann"], ["login", "acme", "ann ann"]]);
     assert!(names.counts().is_none(), "it hears of every decision unless it has counts of its own");
 }
@@ -260,7 +265,7 @@ async fn what_an_observer_with_counts_does_not_hear_of_is_counted_for_it_exactly
     for question in 0..50_000 {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
         let rule = RuleName::new(if question % 5 == 0 { "login" } else { "search" });
-        let _decision = limiter.allow_charges(Ask::from(charges).rule(rule)).await;
+        let _decision = decided(&limiter, Ask::from(charges).rule(rule)).await;
     }
     let mut counts = Vec::new();
     counting.0.drain(|_, more| counts.push(more));
@@ -289,8 +294,8 @@ async fn an_observer_with_counts_hears_of_each_decision_for_a_tenant_and_of_a_ru
     let limiter = RateLimiter::builder().store(store).plans(plans()).observer(counting.clone()).build();
     for _ in 0..3_000 {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
-        let _decision = limiter.allow_charges(Ask::from(charges.clone()).tenant("acme")).await;
-        let _decision = limiter.allow_charges(Ask::from(charges).shadow(true)).await;
+        let _decision = decided(&limiter, Ask::from(charges.clone()).tenant("acme")).await;
+        let _decision = decided(&limiter, Ask::from(charges).shadow(true)).await;
     }
     assert_eq!(counting.1.lock().len(), 6_000);
 }
@@ -349,12 +354,15 @@ async fn an_embedded_store_decides_at_once_and_one_behind_a_network_does_not() {
     let (embedded, _) = limiter();
     let charges = embedded.charges("ann", ["free"], 4).unwrap();
     assert!(!embedded.store().is_shared());
-    assert_eq!(embedded.try_allow_charges(&Ask::from(charges.clone())).unwrap().remaining(), 6);
+    assert_eq!(
+        embedded.decide_now(&Ask::from(charges.clone())).unwrap().into_decision().unwrap().remaining(),
+        6
+    );
     assert_eq!(embedded.peek("ann", ["free"], 0).await.unwrap().remaining(), 6);
     let nodes = Nodes { clock: FakeClock::default(), ahead_us: [0; 3], turn: AtomicUsize::new(0) };
     let remote = RateLimiter::builder().store(nodes).plans(plans()).build();
     assert!(remote.store().is_shared());
-    assert_eq!(remote.try_allow_charges(&Ask::from(charges)), None);
+    assert!(remote.decide_now(&Ask::from(charges)).is_none());
     assert_eq!(remote.store().turn.load(Ordering::Relaxed), 0, "it was not asked");
 }
 
@@ -364,7 +372,7 @@ async fn a_chain_is_charged_under_the_plans_that_the_registry_has() {
     let (ann, mut chain) = (ResolvedKey::custom("user", "ann"), Chain::new(None));
     limiter.extend_chain(&mut chain, &ann, "free", 3).unwrap();
     limiter.extend_chain(&mut chain, &ann, "gold", 3).unwrap();
-    let decision = limiter.allow_charges(Ask::from(&chain)).await;
+    let decision = decided(&limiter, Ask::from(&chain)).await;
     let left: Vec<_> =
         decision.limits().iter().map(|limit| (limit.name().as_str(), limit.remaining())).collect();
     let expected = [("free", 7), ("gold/burst", 17), ("gold/daily", 97)];

@@ -10,7 +10,7 @@ use spile_core::{
     Answer, Charges, Cost, FailurePolicy, Key, Limit, Operation, PermitStep, Plan, Reason, Reply, Store,
     StoreError, StoreExt,
 };
-use spile_limiter::{RateLimiter, RateLimiterBuilder, TokioClock, Wait};
+use spile_limiter::{Ask, RateLimiter, RateLimiterBuilder, TokioClock, Wait};
 use spile_policy::Chain;
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
@@ -162,9 +162,9 @@ async fn a_chain_without_a_concurrency_is_just_allowed() {
     let (remote, _, clock) = remote();
     let limiter = limiter_of(&remote, clock).build();
     let charges = limiter.charges("ann", "free", 1).unwrap();
-    let (decision, id) = limiter.acquire_unkept(charges.into(), "").await;
-    assert_eq!(id, None);
-    assert_eq!(decision.reason(), Reason::Ok);
+    let ruling = limiter.decide(Ask::from(charges).leaving_permit()).await;
+    assert!(ruling.permit.is_none());
+    assert_eq!(ruling.reason(), "ok");
 }
 
 #[tokio::test(start_paused = true)]
@@ -416,9 +416,8 @@ async fn a_permit_of_an_outage_is_entered_while_it_is_renewed_and_not_after_it_h
     let mut chain = Chain::new(None);
     limiter.extend_chain(&mut chain, &spile_policy::identity("ann").unwrap(), "one", 1).unwrap();
     remote.set_fault(down());
-    let (_, kept) = limiter.acquire_unkept((&chain).into(), "").await;
-    let (_, left) = limiter.acquire_unkept((&chain).into(), "").await;
-    let (kept, left) = (kept.unwrap(), left.unwrap());
+    let taken = async || limiter.decide(Ask::from(&chain).leaving_permit()).await.permit.unwrap().leave();
+    let (kept, left) = (taken().await, taken().await);
     for _ in 0..9 {
         tokio::time::sleep(HOLD / 3).await;
         assert!(limiter.renew_permit(&chain, &kept, true).await.unwrap(), "while the policy lets pass");

@@ -490,9 +490,11 @@ async fn permits_that_callers_keep_are_counted_as_held_until_they_end() {
     let mut chain = Chain::new(None);
     limiter.extend_chain(&mut chain, &spile_policy::identity("ann").unwrap(), "mixed", 1).unwrap();
     let held_here = || limiter.permit_stats().values().map(|counts| counts.held).sum::<u64>();
-    let (_, first) = limiter.acquire_unkept(Ask::from(&chain), "worker-7").await;
-    let (_, second) = limiter.acquire_unkept(Ask::from(&chain), "").await;
-    let (first, second) = (first.unwrap(), second.unwrap());
+    let left = async |holder| {
+        let ask = Ask::from(&chain).holder(holder).leaving_permit();
+        limiter.decide(ask).await.permit.unwrap().leave()
+    };
+    let (first, second) = (left("worker-7").await, left("").await);
     assert_eq!((held_here(), held(&model, "mixed/jobs")), (2, 2));
     assert_eq!(limiter.holding_most(9), [("ann".to_owned(), 2)]);
     tokio::time::sleep(HOLD / 2).await;

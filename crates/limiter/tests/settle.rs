@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spile_core::{
     Amount, Bucket, Decision, DecisionSource, FakeClock, Limit, Micros, OneOrMany, Outcome, Plan,
-    QuotaWindows, StoreError, Window, Windows,
+    QuotaWindows, Store, StoreError, Window, Windows,
 };
 use spile_limiter::{Ask, RateLimiter, Settled};
 use spile_memory::MemoryStore;
@@ -45,10 +45,15 @@ async fn left(limiter: &RateLimiter<FaultyStore<MemoryStore<FakeClock>>>, chain:
     looked.limits().iter().map(spile_core::LimitStatus::remaining).collect()
 }
 
+/// The decision about a question with charges.
+async fn decided<'a, S: Store + 'static>(limiter: &'a RateLimiter<S>, ask: impl Into<Ask<'a>>) -> Decision {
+    limiter.decide(ask).await.into_decision().expect("it has charges")
+}
+
 #[tokio::test]
 async fn a_request_that_cost_what_it_was_charged_does_not_ask_the_store() {
     let (limiter, chain) = (limiter(), chain(8, 8));
-    let decision = limiter.allow_charges(Ask::from(&chain)).await;
+    let decision = decided(&limiter, Ask::from(&chain)).await;
     assert_eq!(settle(&limiter, &chain, &decision, 8).await, (Settled::default(), 0));
     assert_eq!(left(&limiter, &chain).await, [2, 2]);
 }
@@ -56,7 +61,7 @@ async fn a_request_that_cost_what_it_was_charged_does_not_ask_the_store() {
 #[tokio::test]
 async fn less_than_was_charged_is_given_back_in_one_call() {
     let (limiter, chain) = (limiter(), chain(8, 8));
-    let decision = limiter.allow_charges(Ask::from(&chain)).await;
+    let decision = decided(&limiter, Ask::from(&chain)).await;
     assert_eq!(settle(&limiter, &chain, &decision, 3).await.1, 1);
     assert_eq!(left(&limiter, &chain).await, [7, 7]);
 }
@@ -64,7 +69,7 @@ async fn less_than_was_charged_is_given_back_in_one_call() {
 #[tokio::test]
 async fn a_key_that_paid_the_right_cost_is_left_alone_while_another_pays_more() {
     let (limiter, chain) = (limiter(), chain(8, 1));
-    let decision = limiter.allow_charges(Ask::from(&chain)).await;
+    let decision = decided(&limiter, Ask::from(&chain)).await;
     assert_eq!(settle(&limiter, &chain, &decision, 8).await.1, 1);
     assert_eq!(left(&limiter, &chain).await, [2, 2]);
 }
@@ -72,8 +77,8 @@ async fn a_key_that_paid_the_right_cost_is_left_alone_while_another_pays_more() 
 #[tokio::test]
 async fn a_denied_request_gets_nothing_back() {
     let (limiter, chain) = (limiter(), chain(8, 1));
-    let _allowed = limiter.allow_charges(Ask::from(&chain)).await;
-    let denied = limiter.allow_charges(Ask::from(&chain)).await;
+    let _allowed = decided(&limiter, Ask::from(&chain)).await;
+    let denied = decided(&limiter, Ask::from(&chain)).await;
     assert!(!denied.allowed());
     assert_eq!(settle(&limiter, &chain, &denied, 0).await, (Settled::default(), 0));
     assert_eq!(left(&limiter, &chain).await, [2, 9]);
@@ -85,7 +90,7 @@ async fn a_denied_request_gets_nothing_back() {
 #[tokio::test]
 async fn a_store_that_is_down_settles_nothing_and_says_so() {
     let (limiter, chain) = (limiter(), chain(1, 1));
-    let decision = limiter.allow_charges(Ask::from(&chain)).await;
+    let decision = decided(&limiter, Ask::from(&chain)).await;
     limiter.store().set_fault(CallFault::Fail(StoreError::BreakerOpen));
     assert!(limiter.settle(&chain, &decision, 5).await.is_err());
     limiter.store().set_fault(CallFault::None);
@@ -95,9 +100,9 @@ async fn a_store_that_is_down_settles_nothing_and_says_so() {
 #[tokio::test]
 async fn a_request_that_passed_while_the_store_was_down_gets_nothing_back() {
     let (limiter, chain) = (limiter(), chain(8, 8));
-    let _charged = limiter.allow_charges(Ask::from(&chain)).await;
+    let _charged = decided(&limiter, Ask::from(&chain)).await;
     limiter.store().set_fault(CallFault::Fail(StoreError::BreakerOpen));
-    let passed = limiter.allow_charges(Ask::from(&chain)).await;
+    let passed = decided(&limiter, Ask::from(&chain)).await;
     limiter.store().set_fault(CallFault::None);
     assert!(passed.allowed());
     assert_eq!(settle(&limiter, &chain, &passed, 0).await, (Settled::default(), 0));
@@ -158,9 +163,9 @@ async fn what_was_charged_in_a_window_that_is_over_is_not_given_back_to_the_next
             chain
         };
         let chain = charged(4);
-        let decision = limiter.allow_charges(Ask::from(&chain)).await;
+        let decision = decided(&limiter, Ask::from(&chain)).await;
         clock.advance(Duration::from_secs(passed));
-        assert!(limiter.allow_charges(Ask::from(&charged(5))).await.allowed());
+        assert!(decided(&limiter, Ask::from(&charged(5))).await.allowed());
         limiter.settle(&chain, &decision, 1).await.unwrap();
         assert_eq!(left(&limiter, &chain).await, left_over, "after {passed} s");
     }

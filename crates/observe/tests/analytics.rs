@@ -73,7 +73,7 @@ async fn decide(watch: &Watch, clock: &FakeClock, times: usize) {
     let limiter = RateLimiter::builder().store(store).plans([plan]).observer(watch.clone()).build();
     for _ in 0..times {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
-        let _decision = limiter.allow_charges(Ask::from(charges).rule("api")).await;
+        let _decision = limiter.decide(Ask::from(charges).rule("api")).await;
     }
 }
 

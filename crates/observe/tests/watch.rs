@@ -97,7 +97,7 @@ async fn invented_rules_end_up_in_the_overflow_and_none_is_lost() {
     let limiter = limiter(&watch, &clock);
     for rule in 0..5_000 {
         let charges = limiter.charges("ann", ["wide"], 1).unwrap();
-        let _decision = limiter.allow_charges(Ask::from(charges).rule(format!("rule-{rule}").as_str())).await;
+        let _decision = limiter.decide(Ask::from(charges).rule(format!("rule-{rule}").as_str())).await;
     }
     watch.flush();
     let shown = metrics.render();
@@ -138,7 +138,7 @@ async fn under_load_those_denied_most_are_shown_near_the_truth_though_callers_co
     for turn in 0..1_000_000_usize {
         let key = if turn % 5 == 0 { "noisy" } else { quiet[turn / 5 * 4 % 80 + turn % 5 - 1].as_str() };
         let charges = limiter.charges(key, ["never"], 1).unwrap();
-        let _decision = limiter.allow_charges(charges.into()).await;
+        let _decision = limiter.decide(charges).await;
         clock.advance(Duration::from_micros(10));
     }
     let top = watch.snapshot().top_denied;
@@ -200,7 +200,7 @@ async fn a_flood_of_denied_keys_and_tenants_is_told_within_a_budget_and_the_rest
         for user in 0..5_000 {
             let name = format!("user:{user}");
             let charges = limiter.charges(&name, ["one"], 1).unwrap();
-            let _decision = limiter.allow_charges(Ask::from(charges).tenant(&name)).await;
+            let _decision = limiter.decide(Ask::from(charges).tenant(&name)).await;
             clock.advance(Duration::from_millis(1));
         }
     }
@@ -254,7 +254,7 @@ async fn a_tenant_is_told_of_at_eighty_percent_and_at_the_limit() {
     let limiter = limiter(&watch, &clock);
     for _ in 0..20 {
         let charges = limiter.charges("tenant:acme", ["free"], 1).unwrap();
-        let _decision = limiter.allow_charges(Ask::from(charges).rule("api").tenant("acme")).await;
+        let _decision = limiter.decide(Ask::from(charges).rule("api").tenant("acme")).await;
     }
     assert_eq!(kinds(&watch), ["tenant_over", "key_denied", "tenant_near"]);
     let (acme, limit) = ("acme".to_owned(), "free".to_owned());
@@ -282,7 +282,7 @@ async fn a_tenant_is_told_of_its_quota_once_in_each_window_at_eighty_percent_and
     let mut told = Vec::new();
     for minute in 0..2 * 1_440 {
         let charges = limiter.charges("tenant:acme", ["gold"], 1).unwrap();
-        let _decision = limiter.allow_charges(Ask::from(charges).tenant("acme")).await;
+        let _decision = limiter.decide(Ask::from(charges).tenant("acme")).await;
         clock.advance(Duration::from_secs(60));
         while let Ok(event) = events.try_recv() {
             match event.kind {
@@ -317,7 +317,7 @@ async fn minutes_sum_what_rules_and_tenants_were_allowed_and_denied() {
     let limiter = limiter(&watch, &clock);
     for _ in 0..15 {
         let charges = limiter.charges("tenant:acme", ["free"], 1).unwrap();
-        let _decision = limiter.allow_charges(Ask::from(charges).rule("api").tenant("acme")).await;
+        let _decision = limiter.decide(Ask::from(charges).rule("api").tenant("acme")).await;
     }
     let rows = watch.minutes(0, u64::MAX);
     let sums: Vec<_> =
@@ -333,7 +333,7 @@ async fn failures_are_counted_by_policy_and_reason() {
     let local = [FailurePolicy::Local; 12];
     for policy in [FailurePolicy::Allow, FailurePolicy::Deny, FailurePolicy::Deny].into_iter().chain(local) {
         let charges = limiter.charges("ann", ["free"], 1).unwrap();
-        let _decision = limiter.allow_charges(Ask::from(charges).on_failure(policy)).await;
+        let _decision = limiter.decide(Ask::from(charges).on_failure(policy)).await;
     }
     watch.tick();
     let shown = metrics.render();

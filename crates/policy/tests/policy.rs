@@ -4,8 +4,9 @@ use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
 use spile_core::{Amount, ChargeError, Charges, Cost, FailurePolicy, Limit, Plan, PlanName};
 use spile_policy::{
-    ApiKeyHash, AskError, CallerTenant, Chain, Credential, DescriptorMatch, Facts, KeyList, Matcher, Owed,
-    Policy, PolicyBuilder, PolicyError, PolicyRefusal, ResolvedKey, Rule, RulePlans, Tenant, single_value,
+    ApiKeyHash, AskError, CallerTenant, Chain, Credential, DescriptorMatch, Enforced, Facts, KeyList,
+    Matcher, Owed, Policy, PolicyBuilder, PolicyError, PolicyRefusal, ResolvedKey, Rule, RulePlans, Tenant,
+    single_value,
 };
 
 const ADDRESS: [u8; 4] = [203, 0, 113, 7];
@@ -61,7 +62,28 @@ fn lines(chain: &Chain) -> Vec<(String, String, u64)> {
 }
 
 fn paid(owed: &Owed) -> Vec<(String, String, u64)> {
-    owed.enforced.as_ref().map(lines).unwrap_or_default()
+    lines_of(&owed.enforced)
+}
+
+fn lines_of(enforced: &Enforced) -> Vec<(String, String, u64)> {
+    match enforced {
+        Enforced::Charged(chain) => lines(chain),
+        Enforced::Unlimited { .. } => Vec::new(),
+    }
+}
+
+/// The enforced chain.
+fn charged(enforced: Enforced) -> Chain {
+    let Enforced::Charged(chain) = enforced else { panic!("nothing is charged: {enforced:?}") };
+    chain
+}
+
+/// The rule that says that no limit applies, if one does.
+fn unlimited_by(owed: &Owed) -> Option<Option<&str>> {
+    match &owed.enforced {
+        Enforced::Charged(_) => None,
+        Enforced::Unlimited { rule, .. } => Some(rule.as_deref()),
+    }
 }
 
 fn line(key: &str, limit: &str, cost: u64) -> (String, String, u64) {
@@ -101,7 +123,7 @@ fn the_rule_that_asks_for_most_is_the_one_that_counts() {
     for (method, host, path, expected) in table {
         let headers = HeaderMap::new();
         let facts = Facts::new(&method, path, &headers).host(host).address(ADDRESS.into());
-        let chain = policy.owed(&facts).enforced.expect("a rule for each");
+        let chain = charged(policy.owed(&facts).enforced);
         assert_eq!(chain.rule(), Some(expected), "{method} {host} {path}");
     }
 }
@@ -147,7 +169,7 @@ fn rules_that_are_charged_together_are_one_chain_with_each_bucket_at_its_highest
     let expected = [line(key, "free", 5), line(key, "gold/burst", 1), line(key, "gold/daily", 1)];
     let owed = asked(&policy, "/a");
     assert_eq!(paid(&owed), expected);
-    let chain = owed.enforced.expect("a chain");
+    let chain = charged(owed.enforced);
     assert_eq!(
         (chain.rule(), chain.failure_policy()),
         (Some("a"), Some(FailurePolicy::Deny)),
@@ -174,7 +196,7 @@ fn what_can_never_pass_is_refused_and_not_charged() {
         &dear.refusal,
         Some(PolicyRefusal::NeverPasses(ChargeError::CostAboveCapacity { cost, .. })) if *cost == 11
     );
-    assert!(never && dear.enforced.is_none(), "{dear:?}");
+    assert!(never && dear.is_empty(), "{dear:?}");
     let refused = |path: &str| asked(&policy, path).refusal;
     assert_eq!(refused("/banned"), Some(PolicyRefusal::Banned { rule: "banned".into() }));
     assert_eq!(refused("/members"), Some(PolicyRefusal::NoTenant { rule: "members".into() }));
@@ -183,7 +205,9 @@ fn what_can_never_pass_is_refused_and_not_charged() {
         Some(PolicyRefusal::NoKey { rule: "who".into(), words: "header:x-who".to_owned() })
     );
     let open = asked(&policy, "/open");
-    assert!(open.refusal.is_none() && open.enforced.is_none() && open.shadow.is_empty());
+    assert!(open.refusal.is_none() && open.is_empty());
+    assert_eq!(unlimited_by(&open), Some(Some("free-for-all")));
+    assert_eq!(unlimited_by(&asked(&policy, "/nowhere")), Some(None), "no rule says so");
 }
 
 #[test]
@@ -219,7 +243,7 @@ fn a_rule_in_shadow_watches_and_never_refuses() {
         shadow(on(Rule::new("open", RulePlans::Unlimited), "/open")),
     ]));
     let owed = asked(&policy, "/a");
-    assert!(owed.enforced.is_none() && owed.refusal.is_none());
+    assert!(unlimited_by(&owed) == Some(None) && owed.refusal.is_none());
     let [watched] = &owed.shadow[..] else { panic!("one watches") };
     assert!(watched.is_shadow());
     assert_eq!(
@@ -228,7 +252,7 @@ fn a_rule_in_shadow_watches_and_never_refuses() {
     );
     for path in ["/dear", "/banned", "/open"] {
         let owed = asked(&policy, path);
-        assert!(owed.enforced.is_none() && owed.refusal.is_none() && owed.shadow.is_empty(), "{path}");
+        assert!(owed.is_empty() && owed.refusal.is_none(), "{path}");
     }
 }
 
@@ -245,7 +269,7 @@ fn a_routes_limits_have_buckets_of_their_own_beside_the_rules() {
     let of_route = "joined:14:ip:203.0.113.79:route:way";
     let owed = policy.owed(&facts(&Method::GET));
     assert_eq!(paid(&owed), [line(key, "free", 1), line(of_route, "free", 1)]);
-    assert_eq!(owed.enforced.expect("a chain").rule(), Some("default"));
+    assert_eq!(charged(owed.enforced).rule(), Some("default"));
     assert_eq!(paid(&policy.owed(&facts(&Method::POST))).len(), 4);
     assert_eq!(paid(&policy.owed(&facts(&Method::GET).route("other"))), [line(key, "free", 1)]);
 }
@@ -274,7 +298,7 @@ fn a_tenant_is_known_by_its_key_or_its_claim_and_pays_by_its_plan_and_its_own_li
     let headers = HeaderMap::new();
     let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
     let owed = policy.owed(&facts.clone().tenant(tenant));
-    let chain = owed.enforced.as_ref().expect("a chain");
+    let chain = charged(owed.enforced.clone());
     assert_eq!(chain.tenant(), Some("acme"));
     let key = "tenant:acme";
     assert_eq!(paid(&owed), [line(key, "gold/burst", 1), line(key, "gold/daily", 1)]);
@@ -319,7 +343,7 @@ fn an_address_pays_for_a_credential_that_is_refused_once() {
     assert_eq!(guess(&policy, "/members", Credential::Accepted), []);
     assert_eq!(guess(&policy, "/guests", Credential::Refused).len(), 2, "guests are on gold");
     let chain = policy.owed(&Facts::new(&Method::GET, "/members", &headers).credential(Credential::Refused));
-    assert!(chain.enforced.is_none(), "no address, no charge");
+    assert!(chain.is_empty(), "no address, no charge");
 }
 
 #[test]
@@ -332,7 +356,7 @@ fn a_made_up_api_key_has_a_bucket_and_its_address_ten_times_as_much() {
         let facts = Facts::new(&Method::GET, path, &headers).address(ADDRESS.into()).tenant(tenant);
         policy.owed_by_api_key(&facts, &header)
     };
-    let made_up = owed("/", "k", None).enforced.expect("a chain");
+    let made_up = charged(owed("/", "k", None).enforced);
     let charged = lines(&made_up);
     assert!(
         charged[..2].iter().all(|(key, _, cost)| key.starts_with("sha256:") && *cost == 2),
@@ -365,12 +389,14 @@ fn a_question_by_identity_is_charged_under_its_rule_or_names_the_field_that_is_w
         for_tenants("members", None),
     ]));
     let ask = |rule: &str, who: &str, cost| policy.owed_by_identity(rule, who, cost);
-    let charged = |rule: &str, who: &str, cost| ask(rule, who, cost).map(|chain| chain.as_ref().map(lines));
-    assert_eq!(charged("default", "ann", None), Ok(Some(vec![line("ann", "free", 3)])));
-    assert_eq!(charged("default", "ann", Some(Amount::from(7))), Ok(Some(vec![line("ann", "free", 7)])));
-    assert_eq!(charged("shared", "ann", None), Ok(Some(vec![line("static:all", "free", 1)])));
-    assert_eq!((charged("open", "ann", None), charged("shadow", "ann", None)), (Ok(None), Ok(None)));
-    let member = ask("members", "tenant:acme", None).expect("a tenant").expect("a chain");
+    let charged = |rule: &str, who: &str, cost| ask(rule, who, cost).map(|owed| paid(&owed));
+    assert_eq!(charged("default", "ann", None), Ok(vec![line("ann", "free", 3)]));
+    assert_eq!(charged("default", "ann", Some(Amount::from(7))), Ok(vec![line("ann", "free", 7)]));
+    assert_eq!(charged("shared", "ann", None), Ok(vec![line("static:all", "free", 1)]));
+    let unlimited =
+        |rule: &str| unlimited_by(&ask(rule, "ann", None).expect("a rule")).map(|by| by.map(str::to_owned));
+    assert_eq!((unlimited("open"), unlimited("shadow")), (Some(Some("open".to_owned())), Some(None)));
+    let member = self::charged(ask("members", "tenant:acme", None).expect("a tenant").enforced);
     assert_eq!((member.tenant(), member.buckets().len()), (Some("acme"), 2));
     let field = |rule: &str, who: &str, cost| ask(rule, who, cost).expect_err("it is wrong").field();
     assert_eq!(field("gone", "ann", None), "ruleId");
@@ -384,13 +410,15 @@ fn a_question_by_identity_is_charged_under_its_rule_or_names_the_field_that_is_w
 #[test]
 fn a_question_by_plans_or_by_its_own_limit_is_charged_under_names_that_meet_no_other() {
     let policy = built(plans().tenants([acme()]).rules([Rule { shadow: true, ..rule("watch", "free") }]));
-    let chain = policy.owed_by_plans("ann", ["free", "gold", "free"], 2).expect("plans that there are");
+    let chain = charged(
+        policy.owed_by_plans("ann", ["free", "gold", "free"], 2).expect("plans that there are").enforced,
+    );
     assert_eq!(
         lines(&chain),
         [line("ann", "free", 2), line("ann", "gold/burst", 2), line("ann", "gold/daily", 2)]
     );
     assert_eq!((chain.rule(), chain.failure_policy()), (None, Some(FailurePolicy::Allow)));
-    let own = policy.owed_by_plans("tenant:acme", ["gold"], 5).expect("a tenant");
+    let own = charged(policy.owed_by_plans("tenant:acme", ["gold"], 5).expect("a tenant").enforced);
     assert_eq!(own.buckets()[1].limit().limit().capacity(), 5, "the tenant's own limit");
     let field = |plans: &[&str], cost| {
         policy.owed_by_plans("ann", plans.iter().copied(), cost).map_err(|why| why.field())
@@ -400,16 +428,15 @@ fn a_question_by_plans_or_by_its_own_limit_is_charged_under_names_that_meet_no_o
     assert_eq!(field(&["free"], 11).err(), Some("cost"));
     let limit = Limit::per_second(1).burst(10).build().expect("a limit");
     let named = |rule: &str, namespace| {
-        policy.owed_by_limit(rule, namespace, "ann", limit, 1).map(|chain| lines(&chain))
+        policy.owed_by_limit(rule, namespace, "ann", limit, 1).map(|owed| paid(&owed))
     };
     assert_eq!(named("mine", None), Ok(vec![line("ann", "mine", 1)]));
     assert_eq!(named("free", None), Ok(vec![line("ann", "own/free", 1)]), "no plan's bucket");
     assert_eq!(named("mine", Some("x")), Ok(vec![line("ann", "mine/x", 1)]));
     assert!(matches!(named("no spaces", None), Err(AskError::RuleId(_))));
     let watch = policy.owed_by_limit("watch", None, "ann", limit, 1).expect("a rule");
-    assert!(
-        watch.is_shadow() && !policy.owed_by_limit("mine", None, "ann", limit, 1).expect("none").is_shadow()
-    );
+    assert_eq!(unlimited_by(&watch), Some(None));
+    assert_eq!(lines(&watch.shadow[0]), [line("ann", "shadow:watch", 1)]);
     let buckets = policy.buckets_of("ann", None).expect("a key");
     assert_eq!(buckets.iter().map(|chain| chain.buckets().len()).collect::<Vec<_>>(), [1, 2]);
     assert!(buckets.iter().all(Chain::is_peek));
@@ -493,7 +520,7 @@ fn of_two_limits_that_share_a_bucket_the_smaller_holds_and_of_equals_the_first()
     let key = ResolvedKey::of(&["static:", "a"]);
     let mut chain = Chain::new(None);
     for (refill, capacity, held) in [(1, 10, (1, 10)), (2, 20, (1, 10)), (3, 10, (1, 10)), (4, 5, (4, 5))] {
-        chain.charge_limit(&key, limit(refill, capacity), 1).expect("there is room");
+        chain.charge_limit(&key, limit(refill, capacity), 1, false).expect("there is room");
         let [line] = chain.buckets() else { panic!("one bucket") };
         let limit = line.limit().limit();
         let refill = limit.rate().expect("a rate").refill();
@@ -529,8 +556,8 @@ fn a_rule_can_be_asked_for_by_its_id_and_one_without_limits_has_no_say_when_the_
     let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
     let owed = policy.owed_by_rule("open", &facts).expect("there is such a rule");
     assert_eq!(paid(&owed), [line("ip:203.0.113.7", "free", 1)]);
-    assert_eq!(owed.enforced.and_then(|chain| chain.failure_policy()), Some(FailurePolicy::Allow));
-    let by_identity = policy.owed_by_identity("open", "ann", None).expect("a rule").expect("a chain");
+    assert_eq!(charged(owed.enforced).failure_policy(), Some(FailurePolicy::Allow));
+    let by_identity = charged(policy.owed_by_identity("open", "ann", None).expect("a rule").enforced);
     assert_eq!(by_identity.failure_policy(), Some(FailurePolicy::Allow));
     assert!(policy.owed_by_rule("gone", &facts).is_none());
     let why = policy.owed_by_identity(&"x".repeat(99), "ann", None).expect_err("there is no such rule");
@@ -665,8 +692,15 @@ mod descriptors {
         edge().owed_by_descriptors(b"edge", descriptors).expect("there is room")
     }
 
+    fn rule_of(owed: &DescriptorsOwed) -> Option<String> {
+        match &owed.enforced {
+            Enforced::Charged(chain) => chain.rule().map(str::to_owned),
+            Enforced::Unlimited { .. } => None,
+        }
+    }
+
     fn enforced(owed: &DescriptorsOwed) -> Vec<(String, String, u64)> {
-        owed.enforced.as_ref().map(lines).unwrap_or_default()
+        lines_of(&owed.enforced)
     }
 
     #[test]
@@ -678,7 +712,7 @@ mod descriptors {
         assert_eq!(enforced(&owed), expected);
         let places: Vec<_> = owed.each.iter().map(|each| format!("{each:?}")).collect();
         assert_eq!(places, ["Enforced([0])", "Enforced([1, 2])", "Enforced([0])"]);
-        let chain = owed.enforced.as_ref().expect("a chain");
+        let chain = charged(owed.enforced.clone());
         assert_eq!(
             (chain.rule(), chain.failure_policy()),
             (Some("path"), Some(FailurePolicy::Deny)),
@@ -708,7 +742,7 @@ mod descriptors {
             panic!("{owed:?}")
         };
         let [(2, ShadowOwed::Spend(watched))] = &owed.shadow[..] else { panic!("{owed:?}") };
-        assert!(owed.enforced.is_none() && owed.can_pass());
+        assert!(enforced(&owed).is_empty() && owed.can_pass());
         assert_eq!(owed.unmatched(), 1);
         assert_eq!(
             (watched.is_shadow(), lines(watched)),
@@ -722,7 +756,7 @@ mod descriptors {
         let policy = edge();
         let ask = |domain: &[u8], entry: &str| {
             let owed = policy.owed_by_descriptors(domain, &[one(&[(entry, "x")])]).expect("there is room");
-            owed.enforced.and_then(|chain| chain.rule().map(str::to_owned))
+            rule_of(&owed)
         };
         assert_eq!(ask(b"edge", "any").as_deref(), Some("any"));
         assert_eq!(ask(b"other", "any").as_deref(), Some("any"));
@@ -740,7 +774,7 @@ mod descriptors {
         let owed = owed(&[one(&[("tenant", "acme")])]);
         assert!(owed.can_pass());
         assert_eq!(enforced(&owed)[0], line("tenant:acme", "gold/burst", 1));
-        assert_eq!(owed.enforced.as_ref().and_then(Chain::tenant), Some("acme"));
+        assert_eq!(charged(owed.enforced).tenant(), Some("acme"));
     }
 
     #[test]
@@ -753,10 +787,10 @@ mod descriptors {
         let owed_by = |descriptor| owed(&[descriptor]);
         let matched = owed_by(own(limit, &[("path", "/a")]));
         assert_eq!(enforced(&matched), [line("edge|path=/a", "envoy.override/minute", 1)]);
-        assert_eq!(matched.enforced.as_ref().and_then(Chain::rule), Some("path"));
+        assert_eq!(rule_of(&matched).as_deref(), Some("path"));
         let unmatched = owed_by(own(limit, &[("nothing", "x")]));
         assert_eq!(enforced(&unmatched), [line("edge|nothing=x", "envoy.override/minute", 1)]);
-        assert_eq!(unmatched.enforced.as_ref().and_then(Chain::rule), Some("envoy.override"));
+        assert_eq!(rule_of(&unmatched).as_deref(), Some("envoy.override"));
         assert!(!owed_by(own(None, &[("path", "/a")])).can_pass(), "none per minute");
         let both = [own(limit, &[("path", "/a")]), own(None, &[("path", "/a")])];
         assert!(!owed(&both).can_pass(), "one that is closed closes the bucket");
@@ -805,15 +839,15 @@ mod descriptors {
             panic!("{done:?}")
         };
         let [(1, ShadowOwed::Late(watched))] = &done.shadow[..] else { panic!("{done:?}") };
-        assert_eq!((tokens.buckets()[0].cost(), done.enforced.is_none()), (Amount::from(14), true));
+        assert_eq!((tokens.buckets()[0].cost(), enforced(&done).is_empty()), (Amount::from(14), true));
         assert_eq!((watched.is_shadow(), watched.buckets()[0].cost()), (true, Amount::TOKEN));
 
         let asked =
             owed(&[sent(&[("tokens", "ann")], Hits::Spend(0)), sent(&[("path", "/")], Hits::Spend(0))]);
         assert!(matches!(&asked.each[..], [DescriptorOwed::Enforced(_), DescriptorOwed::Enforced(_)]));
-        assert!(asked.enforced.is_some_and(|chain| !chain.is_peek()), "it is a question about a request");
+        assert!(!charged(asked.enforced).is_peek(), "it is a question about a request");
         let looked = owed(&[sent(&[("path", "/")], Hits::Spend(0))]);
-        assert!(looked.enforced.is_some_and(|chain| chain.is_peek()), "it only looks");
+        assert!(charged(looked.enforced).is_peek(), "it only looks");
 
         let back = owed(&[sent(&[("tokens", "ann")], Hits::Refund(2))]);
         assert!(matches!(&back.each[..], [DescriptorOwed::Refund(_)]));
@@ -882,7 +916,7 @@ mod descriptors {
         };
         let policy = built(plans().rules([by(open, "edge", &["open"]), rule("free", "free")]));
         let owed = policy.owed_by_descriptors(b"edge", &[one(&[("open", "x")])]).expect("there is room");
-        assert_eq!(owed.enforced.and_then(|chain| chain.failure_policy()), Some(FailurePolicy::Allow));
+        assert_eq!(charged(owed.enforced).failure_policy(), Some(FailurePolicy::Allow));
     }
 }
 
@@ -901,7 +935,7 @@ fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
     assert_eq!(costs(&policy.owed(&facts(None))), [2, 2, 1]);
     let owed = policy.owed(&facts(Some(50)));
     assert_eq!(costs(&owed), [50, 50, 1]);
-    let chain = owed.enforced.expect("charges");
+    let chain = charged(owed.enforced);
     assert_eq!(chain.highest_cost(), 50);
     let in_the_end: Vec<_> =
         chain.buckets().iter().map(|bucket| bucket.cost_at(Amount::from(70)).whole_tokens()).collect();

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use spile_core::Store;
-use spile_limiter::{Acquired, Ask, LimiterError, Permit, PlanList, RateLimiter};
+use spile_limiter::{EnforcedDecision, LimiterError, Permit, PlanList, RateLimiter, Ruling};
 
 use crate::exceeded::RateLimitExceeded;
 use crate::global;
@@ -79,11 +79,17 @@ impl Admits for Global {
 impl<S: Store + 'static> Acquires for RateLimiter<S> {
     async fn acquire(&self, key: &str, plans: &[String], tokens: u64) -> Result<Permit, RateLimitExceeded> {
         let charges = self.charges(key, plans, tokens)?;
+        let none = || LimiterError::NoConcurrency(plans.join(", ")).into();
         if charges.first_permit().is_none() {
-            return Err(LimiterError::NoConcurrency(plans.join(", ")).into());
+            return Err(none());
         }
-        let Acquired { decision, permit, .. } = self.acquire_charges(Ask::from(charges)).await;
-        permit.ok_or_else(|| RateLimitExceeded::Denied(Box::new(decision)))
+        match self.decide(charges).await {
+            Ruling { permit: Some(permit), .. } => Ok(*permit),
+            Ruling { enforced: EnforcedDecision::Decided(decision), .. } => {
+                Err(RateLimitExceeded::Denied(Box::new(decision)))
+            }
+            _ => Err(none()),
+        }
     }
 }
 

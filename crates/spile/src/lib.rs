@@ -93,12 +93,12 @@ pub use spile_core::{
     Windows,
 };
 pub use spile_limiter::{
-    AcquireError, Acquired, Ask, ChargeDecision, DecisionCounts, KeyedLimiter, LimiterError, Observed,
-    Observer, PartialDecision, Permit, PermitCounts, PermitStats, PlanList, RateLimiter, RateLimiterBuilder,
-    RefundDecision, Reservation, ReserveError, RuleName, Series, SettleError, Settled, StoreCallError,
-    TokioClock, UnknownPlan, Wait,
+    AcquireError, Ask, AskedCharges, ChargeDecision, DecisionCounts, EnforcedDecision, KeyedLimiter,
+    LimiterError, Observed, Observer, PartialDecision, Permit, PermitCounts, PermitStats, PlanList,
+    RateLimiter, RateLimiterBuilder, RefundDecision, Reservation, ReserveError, RuleName, Ruling, Series,
+    SettleError, Settled, ShadowDecision, StoreCallError, TokioClock, UnknownPlan, Wait,
 };
-pub use spile_policy::{BucketCharge, Chain, ResolvedKey};
+pub use spile_policy::{BucketCharge, Chain, Enforced, Owed, PolicyRefusal, ResolvedKey};
 pub use spile_runtime::Runtime;
 
 #[cfg(feature = "memory")]

@@ -215,18 +215,6 @@ impl Decision {
             .then(|| Self::by_store(true, DecisionSource::Store, LimitStatus::binding(&limits, true), limits))
     }
 
-    /// The decision about a request to which no limit applies. No store was asked.
-    ///
-    /// # Panics
-    /// Never: the limit that it is built from is within bounds.
-    pub fn unlimited(now: Micros) -> Self {
-        let limit =
-            Limit::per_second(Limit::MAX_AMOUNT).build().expect("the most tokens that a limit can hold");
-        let name = LimitName::new("unlimited").expect("a word is a name");
-        let spent = Spent { allowed: true, at: now, bucket: Bucket::full(&limit, now) };
-        Self::from_spent(NamedLimit::new(name, limit), Cost::ZERO, spent, DecisionSource::Policy)
-    }
-
     /// Allows a request because the store failed.
     pub fn fail_open(charges: &Charges<'_>, failure: FailureReason, now: Micros) -> Self {
         // The buckets are unknown: an allowed request shows full ones, a denied request shows empty ones.

@@ -126,7 +126,7 @@ impl AccessRecord {
     pub(crate) fn decision(&mut self, decision: &RateDecision) {
         if let Some(record) = &mut self.0 {
             record.rule = decision.rule().map(SmolStr::new);
-            record.limit = Some(SmolStr::new(decision.limit()));
+            record.limit = decision.limit().map(SmolStr::new);
             record.decision = Some(decision.reason());
         }
     }

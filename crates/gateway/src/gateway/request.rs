@@ -133,7 +133,7 @@ impl<S: Store + 'static> Worker<S> {
         let mut response = result.unwrap_or_else(|why| config.refuse(why, route, context.grpc).map(own_body));
         // A refusal holds no permit: its work is done.
         if let (Some(decision), Either::Right(download)) = (decision, response.body_mut()) {
-            download.hold(decision.take_permits());
+            download.hold(decision.take_permit());
         }
         if let Some(decision) = decision
             && route.is_none_or(|route| route.rate_limit_headers)
@@ -250,7 +250,7 @@ impl<S: Store + 'static> Worker<S> {
         if let Some(decision) = &decision {
             context.record.decision(decision);
         }
-        if let Some(denied) = decision.as_ref().filter(|decision| !decision.allowed()) {
+        if let Some(denied) = decision.as_deref().and_then(RateDecision::denied) {
             let response = gateway.limits.refusal(denied, route.settings.rate_limit_headers, request);
             let why = GatewayRefusal::Limited(Box::new(response));
             return Err(RejectedRequest { why, decision: None, route: Some(index) });
@@ -386,7 +386,7 @@ impl<S: Store + 'static> Worker<S> {
         let mut response = head.map(|()| own_body(Bytes::new()));
         upgrade.write(response.headers_mut());
         let (mut closed, max_idle) = (self.tunnels.subscribe(), route.settings.timeouts.idle);
-        let permits = decision.map(RateDecision::take_permits);
+        let permit = decision.map(RateDecision::take_permit);
         let costs = route.answer_costs.clone().zip(route.settings.upgrade_cost);
         let priced = costs.zip(decision.cloned()).map(|priced| (priced, Arc::clone(&self.gateway)));
         tokio::spawn(async move {
@@ -395,7 +395,7 @@ impl<S: Store + 'static> Worker<S> {
                 () = tunnel(upgrade, upstream, max_idle, &passed) => {}
                 _ = closed.wait_for(|closed| *closed) => {}
             }
-            drop((in_flight, permits));
+            drop((in_flight, permit));
             if let Some((((costs, price), mut decision), gateway)) = priced {
                 let by_size = price.cost_of(passed.load(Ordering::Relaxed));
                 gateway.settle_tunnel(&costs, &mut decision, in_header, by_size).await;

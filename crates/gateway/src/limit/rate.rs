@@ -1,22 +1,19 @@
 //! Rate limits: asks the limiter about what a request owes, and tells the client the decision.
 
 use std::future::ready;
-use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use futures_util::future::{Either, join_all};
+use futures_util::future::Either;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Response};
 use parking_lot::Mutex;
 use spile_core::{Amount, Clock, Decision, Micros, Reason, Store, StoreError};
-use spile_limiter::{Acquired, Ask, Permit, RateLimiter, Settled};
+use spile_limiter::{Ask, EnforcedDecision, Permit, RateLimiter, Ruling, ShadowDecision};
 use spile_observe::trace::{self, SpanKind, Tracer};
-use spile_policy::{BucketCharge, Chain, Owed};
+use spile_policy::{BucketCharge, Enforced, Owed};
 use spile_tower::response::{HeaderFields, is_grpc};
-use tokio::time::Instant;
 
 use crate::forward::headers::RequestId;
 
@@ -33,13 +30,13 @@ pub(crate) struct RateLimits<S> {
 /// The decision about a request, and what was charged. Always boxed, to keep futures small.
 #[derive(Clone)]
 pub(crate) struct RateDecision {
-    decision: Decision,
-    chain: Chain,
+    owed: Owed,
+    enforced: EnforcedDecision,
+    /// The decisions of rules in shadow mode, which are settled with this one.
+    shadow: Vec<ShadowDecision>,
     now: Micros,
     /// `None` if no limit is a concurrency. Clones share it.
-    permits: Option<RequestPermits>,
-    /// The decisions of rules in shadow mode, which are settled with this one.
-    shadow: Vec<Self>,
+    permit: Option<RequestPermit>,
 }
 
 /// What a request costs in the end.
@@ -64,14 +61,14 @@ impl AnswerPrice {
     }
 }
 
-/// The permits of a request, until its response takes them.
+/// The permit of a request, until its response takes it.
 ///
-/// They end with this if the request is refused, if it panics or if it ends before there is a response. After that, they end with
-/// the body or the tunnel that took them.
-type RequestPermits = Arc<Mutex<Vec<Permit>>>;
+/// It ends with this if the request is refused, if it panics or if it ends before there is a response. After that, it ends with
+/// the body or the tunnel that took it.
+type RequestPermit = Arc<Mutex<Option<Box<Permit>>>>;
 
 impl<S: Store + 'static> RateLimits<S> {
-    /// Charges the request what it owes. `None` if no limit applies. Permits are held in the name of its `id`, by which operators
+    /// Decides what the request owes. `None` if no limit applies. A permit is held in the name of its `id`, by which operators
     /// find it in the access log.
     ///
     /// Not an `async fn`, whose future would keep what is owed: most stores answer at once, and the futures of the others are boxed.
@@ -80,32 +77,34 @@ impl<S: Store + 'static> RateLimits<S> {
         owed: Owed,
         id: &'r RequestId,
     ) -> impl Future<Output = Option<Box<RateDecision>>> + Send + 'r {
-        let Owed { enforced, shadow, .. } = owed;
-        if !shadow.is_empty() || self.tracer.is_some() {
-            return Either::Right(self.allow_each(enforced, shadow, id).boxed());
-        }
-        let Some(chain) = enforced else { return Either::Left(ready(None)) };
-        if !self.limiter.store().is_shared()
-            && chain.first_permit().is_none()
-            && let Some(decision) = self.limiter.try_allow_charges(&Ask::from(&chain))
+        let waits = self.tracer.is_some() || self.limiter.store().is_shared();
+        if (!waits || owed.is_empty())
+            && let Some(ruling) = self.limiter.decide_now(&Ask::from(&owed))
         {
-            return Either::Left(ready(Some(self.decision(decision, None, chain))));
+            return Either::Left(ready(self.decision(ruling, owed)));
         }
-        Either::Right(async move { Some(self.allow_chain(chain, None, id).await) }.boxed())
+        Either::Right(self.decide(owed, id).boxed())
     }
 
-    /// Tells the client of the decision in header fields.
+    /// Writes the header fields of the decision. A request that no limit applies to has none.
     pub(crate) fn write_headers(&self, decision: &RateDecision, headers: &mut HeaderMap) {
-        self.fields.write(&decision.decision, decision.now, headers);
+        if let Some(decided) = decision.enforced.decision() {
+            self.fields.write(decided, decision.now, headers);
+        }
     }
 
     /// The response to a denied request. `Retry-After` is always sent; what the limits are only if `shown`.
-    pub(crate) fn refusal(&self, decision: &RateDecision, shown: bool, request: &Parts) -> Response<Bytes> {
+    pub(crate) fn refusal(
+        &self,
+        (denied, now): (&Decision, Micros),
+        shown: bool,
+        request: &Parts,
+    ) -> Response<Bytes> {
         let fields = if shown { self.fields } else { self.fields.x_ratelimit(false).ietf(false) };
         let mut response = if is_grpc(&request.headers) {
-            fields.grpc_refusal(&decision.decision, decision.now)
+            fields.grpc_refusal(denied, now)
         } else {
-            fields.refusal(&decision.decision, decision.now)
+            fields.refusal(denied, now)
         };
         if !shown {
             response.headers_mut().remove(DEGRADED);
@@ -113,109 +112,73 @@ impl<S: Store + 'static> RateLimits<S> {
         response
     }
 
-    /// Settles the request at this price, whatever it was charged before. A rule in shadow mode that cannot be settled is no
-    /// failure.
+    /// Settles the request at this price, whatever it was charged before.
     pub(crate) async fn settle(
         &self,
         decision: &mut RateDecision,
         price: AnswerPrice,
     ) -> Result<(), StoreError> {
-        let RateDecision { chain, decision: charged, .. } = &*decision;
-        let settled = self.limiter.settle_each(chain, charged, |bucket| price.in_bucket(bucket)).await;
-        for RateDecision { chain, decision: charged, .. } in &decision.shadow {
-            let _ignored = self.limiter.settle_each(chain, charged, |bucket| price.in_bucket(bucket)).await;
-        }
-        let settled = settled?;
-        if let (Reason::Ok, Settled { decision: Some(settled), .. }) = (decision.decision.reason(), settled) {
-            decision.decision = settled;
+        let RateDecision { owed, enforced, shadow, .. } = decision;
+        let price = |bucket: &BucketCharge| price.in_bucket(bucket);
+        let settled = self.limiter.settle_owed(owed, enforced, shadow, price).await?;
+        if let (EnforcedDecision::Decided(decided), Some(settled)) = (enforced, settled.decision)
+            && decided.reason() == Reason::Ok
+        {
+            *decided = settled;
         }
         Ok(())
     }
 
-    /// Asks about a chain, with no more time for the store than `within`.
-    async fn allow_chain(&self, chain: Chain, within: Option<Duration>, id: &RequestId) -> Box<RateDecision> {
+    async fn decide(&self, owed: Owed, id: &RequestId) -> Option<Box<RateDecision>> {
+        let deciding = self.limiter.decide(Ask::from(&owed).holder(id.as_holder()));
         if self.tracer.is_none() {
-            return self.ask_limiter(chain, within, id).await;
+            let ruling = deciding.await;
+            return self.decision(ruling, owed);
         }
-        let noted = async {
-            let decided = self.ask_limiter(chain, within, id).await;
-            trace::note("spile.reason", || decided.reason());
-            trace::note("spile.limit", || decided.limit().to_owned());
-            decided
-        };
-        Box::pin(trace::span("decision", SpanKind::Internal, noted)).await
+        let noted = deciding.inspect(|ruling| {
+            trace::note("spile.reason", || ruling.reason());
+            if let Some(decision) = ruling.enforced.decision() {
+                trace::note("spile.limit", || decision.binding().name().to_string());
+            }
+        });
+        let ruling = Box::pin(trace::span("decision", SpanKind::Internal, noted)).await;
+        self.decision(ruling, owed)
     }
 
-    async fn ask_limiter(&self, chain: Chain, within: Option<Duration>, id: &RequestId) -> Box<RateDecision> {
-        let ask = Ask::from(&chain);
-        let ask = if let Some(within) = within { ask.within(within) } else { ask };
-        if chain.first_permit().is_none() {
-            let decision = self.limiter.allow_charges(ask).await;
-            return self.decision(decision, None, chain);
+    fn decision(&self, ruling: Ruling, owed: Owed) -> Option<Box<RateDecision>> {
+        let Ruling { enforced, shadow, permit, .. } = ruling;
+        if matches!(enforced, EnforcedDecision::Unlimited) && shadow.is_empty() {
+            return None;
         }
-        // Boxed, so that the futures of requests that take no permit stay small.
-        let Acquired { decision, permit, .. } = Box::pin(self.limiter.acquire_as(ask, id.as_holder())).await;
-        self.decision(decision, permit, chain)
+        let permit = permit.map(|permit| Arc::new(Mutex::new(Some(permit))));
+        Some(Box::new(RateDecision { owed, enforced, shadow, now: self.clock.wall(), permit }))
     }
-
-    /// Charges the enforced chain and, if that allows the request, each shadow one by itself, in the remaining time. The
-    /// decision has the permits of all of them.
-    async fn allow_each(
-        &self,
-        enforced: Option<Chain>,
-        shadow: Vec<Chain>,
-        id: &RequestId,
-    ) -> Option<Box<RateDecision>> {
-        let ends_at = Instant::now() + self.limiter.deadline();
-        let enforced = match enforced {
-            Some(chain) => Some(self.allow_chain(chain, None, id).await),
-            None => None,
-        };
-        if enforced.as_ref().is_some_and(|decided| !decided.allowed()) {
-            return enforced;
-        }
-        let left = ends_at.duration_since(Instant::now());
-        let mut shadow =
-            join_all(shadow.into_iter().map(|chain| self.allow_chain(chain, Some(left), id))).await;
-        let permits: Vec<_> =
-            enforced.iter().chain(&shadow).flat_map(|decided| decided.take_permits()).collect();
-        let mut decided = enforced.or_else(|| shadow.pop())?;
-        decided.permits = shared(permits);
-        decided.shadow = shadow.into_iter().map(|watched| *watched).collect();
-        Some(decided)
-    }
-
-    fn decision(&self, decision: Decision, permit: Option<Permit>, chain: Chain) -> Box<RateDecision> {
-        let permits = shared(Vec::from_iter(permit));
-        Box::new(RateDecision { decision, chain, now: self.clock.wall(), permits, shadow: Vec::new() })
-    }
-}
-
-/// The permits of a request. `None` if there are none.
-fn shared(permits: Vec<Permit>) -> Option<RequestPermits> {
-    (!permits.is_empty()).then(|| Arc::new(Mutex::new(permits)))
 }
 
 impl RateDecision {
     pub(crate) fn rule(&self) -> Option<&str> {
-        self.chain.rule()
+        match &self.owed.enforced {
+            Enforced::Charged(chain) => chain.rule(),
+            Enforced::Unlimited { rule, .. } => rule.as_deref(),
+        }
     }
 
     /// The name of the limit that binds.
-    pub(crate) fn limit(&self) -> &str {
-        self.decision.binding().name().as_str()
+    pub(crate) fn limit(&self) -> Option<&str> {
+        self.enforced.decision().map(|decision| decision.binding().name().as_str())
     }
 
     pub(crate) const fn reason(&self) -> &'static str {
-        self.decision.reason().as_str()
+        self.enforced.reason()
     }
 
-    pub(crate) const fn allowed(&self) -> bool {
-        self.decision.allowed()
+    /// The decision and its time, if the request is denied.
+    pub(crate) fn denied(&self) -> Option<(&Decision, Micros)> {
+        self.enforced.decision().filter(|decision| !decision.allowed()).map(|denied| (denied, self.now))
     }
 
-    /// Takes the permits, for the response to hold them.
-    pub(crate) fn take_permits(&self) -> Vec<Permit> {
-        self.permits.as_ref().map(|permits| mem::take(&mut *permits.lock())).unwrap_or_default()
+    /// Takes the permit, for the response to hold it.
+    pub(crate) fn take_permit(&self) -> Option<Box<Permit>> {
+        self.permit.as_ref().and_then(|permit| permit.lock().take())
     }
 }

@@ -11,22 +11,12 @@ use spile_policy::Chain;
 
 use super::inner::LimiterInner;
 use super::{PlanList, RateLimiter, Wait, is_refused};
-use crate::ask::Ask;
+use crate::ask::{AskOptions, AskedCharges};
 use crate::error::{AcquireError, LimiterError};
 use crate::permit::{HeldPlaces, Permit, PermitStats, ReleaseWork, SOON};
 
 /// How long permits are released when the process ends.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
-
-/// A decision, and the permit that it took.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Acquired {
-    /// The decision.
-    pub decision: Decision,
-    /// `None` if it is denied, or if the chain has no concurrency.
-    pub permit: Option<Permit>,
-}
 
 impl<S: Store + 'static> RateLimiter<S> {
     /// Takes a permit of every concurrency of these plans, and a token of every other limit, or nothing.
@@ -48,7 +38,7 @@ impl<S: Store + 'static> RateLimiter<S> {
     /// ```
     pub async fn acquire(&self, key: &str, plans: impl PlanList + Send) -> Result<Permit, AcquireError> {
         let charges = self.permit_charges(key, plans)?;
-        let Acquired { decision, permit } = self.acquire_charges(Ask::from(charges)).await;
+        let (decision, permit) = self.decide_charges(charges.into()).await;
         permit.ok_or_else(|| AcquireError::denied(decision))
     }
 
@@ -74,8 +64,9 @@ impl<S: Store + 'static> RateLimiter<S> {
         let mut first = runtime.timeout(left(), turn.first(runtime)).await;
         let mut has_waited = false;
         loop {
-            let ask = Ask::from(charges.clone()).on_failure(policy);
-            let Acquired { decision, permit } = self.acquire_charges(ask).await;
+            let options = AskOptions { on_failure: Some(policy), ..AskOptions::default() };
+            let ask = AskedCharges { charges: charges.clone(), options };
+            let (decision, permit) = self.decide_charges(ask).await;
             if let Some(permit) = permit {
                 if let Ok(waiting) = &mut first {
                     waiting.got_place(runtime);
@@ -106,40 +97,6 @@ impl<S: Store + 'static> RateLimiter<S> {
                 let _released = runtime.timeout(pause, permits.has_released.notified()).await;
             }
         }
-    }
-
-    /// Acquires charges that the caller made: all of them and a permit, or nothing. A chain without a concurrency is spent as by
-    /// [`allow_charges`](Self::allow_charges).
-    pub async fn acquire_charges(&self, ask: Ask<'_>) -> Acquired {
-        self.acquire_as(ask, "").await
-    }
-
-    /// Acquires charges, for a holder of this name if it has one: up to [64 bytes](PermitId::MAX_HOLDER_BYTES), which operators
-    /// see.
-    pub async fn acquire_as(&self, ask: Ask<'_>, holder: &str) -> Acquired {
-        if ask.charges.first_permit().is_none() {
-            return Acquired { decision: self.allow_charges(ask).await, permit: None };
-        }
-        let (decision, places) = self.inner.acquire(&ask, holder, true).await;
-        let permit = places.map(|places| {
-            let release: Arc<dyn ReleaseWork> = Arc::<LimiterInner<S>>::clone(&self.inner);
-            Permit::new(places, decision.clone(), release)
-        });
-        Acquired { decision, permit }
-    }
-
-    /// Takes a permit that the caller renews and releases by its id. `None` if it is denied.
-    pub async fn acquire_unkept(&self, ask: Ask<'_>, holder: &str) -> (Decision, Option<PermitId>) {
-        if ask.charges.first_permit().is_none() {
-            return (self.allow_charges(ask).await, None);
-        }
-        let (decision, places) = self.inner.acquire(&ask, holder, false).await;
-        // Not released when it is dropped: it belongs to the caller.
-        let id = places.map(|places| {
-            places.end();
-            places.id().clone()
-        });
-        (decision, id)
     }
 
     /// Returns the permits of this process to the store, as far as it can be reached, and waits for those that are being
@@ -205,7 +162,7 @@ impl<S: Store> RateLimiter<S> {
                 local.release(&charges, id);
                 Ok(false)
             }
-            Err(why) => match Ask::from(chain).options.policy(local) {
+            Err(why) => match AskOptions::of(chain).policy(local) {
                 FailurePolicy::Allow => Ok(true),
                 _ if local.renew(&charges, id) => Ok(true),
                 _ => Err(why),
@@ -258,9 +215,9 @@ impl<S: Store> RateLimiter<S> {
 
 impl<S: Store + 'static> LimiterInner<S> {
     /// Decides about a chain with a concurrency. If it is allowed, the places are held, and kept if that is asked for.
-    async fn acquire(
+    pub(super) async fn acquire(
         self: &Arc<Self>,
-        ask: &Ask<'_>,
+        ask: &AskedCharges<'_>,
         holder: &str,
         keeps: bool,
     ) -> (Decision, Option<Arc<HeldPlaces>>) {

@@ -15,7 +15,7 @@ use spile_runtime::Runtime;
 use super::background::BackgroundWork;
 use super::fallback::Fallback;
 use super::leasing::LeaseShare;
-use crate::ask::{Ask, AskOptions};
+use crate::ask::{AskOptions, AskedCharges};
 use crate::deny_cache::DenyCache;
 use crate::lease::{Asked, Leases, Portion};
 use crate::observer::{DecisionCounts, Observed, Observer};
@@ -53,7 +53,7 @@ impl<S: Store> LimiterInner<S> {
     #[cold]
     pub(super) fn wait_for<'a>(
         self: &'a Arc<Self>,
-        ask: Ask<'a>,
+        ask: AskedCharges<'a>,
         share: Option<Box<LeaseShare<'a, S>>>,
     ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
         Box::pin(async move {

@@ -3,6 +3,7 @@
 mod acquire;
 mod background;
 mod builder;
+mod decide;
 mod fallback;
 mod inner;
 mod keyed;
@@ -25,8 +26,8 @@ use spile_core::{
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
 
-pub use self::acquire::Acquired;
 pub use self::builder::RateLimiterBuilder;
+pub use self::decide::{EnforcedDecision, Ruling, ShadowDecision};
 pub(crate) use self::fallback::Fallback;
 pub(crate) use self::inner::LimiterInner;
 use self::inner::{SHORTEST_PAUSE, SpentOne};
@@ -36,7 +37,7 @@ pub use self::plan_list::PlanList;
 pub use self::reservation::Reservation;
 pub use self::settle::Settled;
 pub use self::wait::Wait;
-use crate::ask::{Ask, AskOptions};
+use crate::ask::{AskOptions, AskedCharges};
 use crate::error::{LimiterError, StoreCallError, UnknownPlan};
 
 /// Decides whether a key may spend under its plans. Cheap to clone; clones share everything.
@@ -175,11 +176,15 @@ impl<S: Store> RateLimiter<S> {
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
         let policy = wait.policy(self.inner.fallback.policy);
-        let ask = Ask::from(without_permit(self.charges(key, plans, tokens)?)?).on_failure(policy);
+        let charges = without_permit(self.charges(key, plans, tokens)?)?;
+        let asked = AskedCharges {
+            charges,
+            options: AskOptions { on_failure: Some(policy), ..AskOptions::default() },
+        };
         let runtime = &self.inner.runtime;
         let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
         loop {
-            let decision = self.allow_charges(ask.clone()).await;
+            let decision = self.spend(asked.clone()).await;
             let ready = decision.retry_after();
             let left = give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
             let is_final = decision.allowed() || decision.may_have_run() || is_refused(&decision);
@@ -192,31 +197,9 @@ impl<S: Store> RateLimiter<S> {
         }
     }
 
-    /// Spends charges that the caller made, all of them or none.
-    #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` would hold the question twice")]
-    pub fn allow_charges(&self, ask: Ask<'_>) -> impl Future<Output = Decision> + Send {
-        async move {
-            if let Some(decision) = self.inner.spend_at_once(&ask.charges, &ask.options) {
-                return decision;
-            }
-            match self.inner.decide_nearby(&ask.charges, &ask.options) {
-                Ok(decision) => decision,
-                Err(share) => self.inner.wait_for(ask, share).await,
-            }
-        }
-    }
-
-    /// Spends as [`allow_charges`](Self::allow_charges) does if that needs no waiting: the store is in memory, a lease
-    /// covers it, or a denial that is a moment old still holds.
-    /// `None` means that nothing was decided and that `allow_charges` has to be called.
-    pub fn try_allow_charges(&self, ask: &Ask<'_>) -> Option<Decision> {
-        let decided = self.inner.spend_at_once(&ask.charges, &ask.options);
-        decided.or_else(|| self.inner.decide_nearby(&ask.charges, &ask.options).ok())
-    }
-
-    /// Answers as [`allow_charges`](Self::allow_charges) would, and spends nothing. The observer is not called.
-    pub async fn peek_charges(&self, ask: impl Into<Ask<'_>>) -> Decision {
-        let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
+    /// Answers as [`decide`](Self::decide) would, and spends nothing. The observer is not called.
+    pub async fn peek_charges(&self, asked: impl Into<AskedCharges<'_>>) -> Decision {
+        let (inner, AskedCharges { charges, options }) = (&*self.inner, asked.into());
         let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
         let answer = inner.in_time(deadline, inner.store.peek(&charges)).await;
         question.peeked(answer.as_ref());
@@ -231,13 +214,13 @@ impl<S: Store> RateLimiter<S> {
     }
 
     /// Spends as many tokens as every limit has, up to the smallest cost among the charges.
-    pub async fn spend_up_to_charges(&self, ask: impl Into<Ask<'_>>) -> PartialDecision {
-        let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
+    pub async fn spend_up_to_charges(&self, asked: impl Into<AskedCharges<'_>>) -> PartialDecision {
+        let (inner, AskedCharges { charges, options }) = (&*self.inner, asked.into());
         let asked = charges.iter().map(Charge::cost).min().unwrap_or(Cost::ZERO);
         if asked == Cost::ZERO {
             return PartialDecision {
                 granted: Amount::ZERO,
-                decision: self.peek_charges(Ask { charges, options }).await,
+                decision: self.peek_charges(AskedCharges { charges, options }).await,
             };
         }
         let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
@@ -253,8 +236,11 @@ impl<S: Store> RateLimiter<S> {
     }
 
     /// Takes charges for what has been used already, as [`charge`](Self::charge) does.
-    pub async fn charge_late(&self, ask: impl Into<Ask<'_>>) -> Result<ChargeDecision, StoreError> {
-        let (inner, Ask { charges, options }) = (&*self.inner, ask.into());
+    pub async fn charge_late(
+        &self,
+        asked: impl Into<AskedCharges<'_>>,
+    ) -> Result<ChargeDecision, StoreError> {
+        let (inner, AskedCharges { charges, options }) = (&*self.inner, asked.into());
         let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
         let answer = inner.in_time(deadline, inner.store.charge(&charges)).await;
         question.changed(answer.as_ref().map(|charged| &charged.outcome));
@@ -309,7 +295,7 @@ impl<S: Store> RateLimiter<S> {
         done
     }
 
-    /// The charges of one key under every limit of these plans, for [`allow_charges`](Self::allow_charges) and its kin.
+    /// The charges of one key under every limit of these plans, for [`decide`](Self::decide) and its kin.
     pub fn charges<'k>(
         &self,
         key: &'k str,

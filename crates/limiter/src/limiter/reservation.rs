@@ -10,7 +10,7 @@ use spile_policy::{BucketCharge, Chain, identity};
 
 use super::settle::Settled;
 use super::{PlanList, RateLimiter};
-use crate::ask::Ask;
+use crate::ask::AskedCharges;
 use crate::error::{LimiterError, ReserveError, SettleError};
 
 /// Tokens that were charged for work whose cost is not known yet.
@@ -57,7 +57,7 @@ impl<S: Store + 'static> RateLimiter<S> {
         ttl: Duration,
     ) -> Result<Reservation<S>, ReserveError> {
         let (chain, id) = self.reservation_of(key, plans, tokens.into(), ttl)?;
-        let decision = self.reserve_chain(&chain, id).await;
+        let decision = self.reserve_charges(AskedCharges::from(&chain), id).await;
         if !decision.allowed() {
             return Err(ReserveError::Denied(Box::new(decision)));
         }
@@ -84,10 +84,9 @@ impl<S: Store + 'static> RateLimiter<S> {
 }
 
 impl<S: Store> RateLimiter<S> {
-    /// Spends a chain as [`allow_charges`](Self::allow_charges) does, so that [`settle_chain`](Self::settle_chain) can settle it by the
-    /// same id. Leases are not used.
-    pub async fn reserve_chain(&self, chain: &Chain, id: ReservationId) -> Decision {
-        let Ask { charges, options } = Ask::from(chain);
+    /// Spends charges so that [`settle_chain`](Self::settle_chain) can settle them by the same id. Leases are not used.
+    pub(super) async fn reserve_charges(&self, asked: AskedCharges<'_>, id: ReservationId) -> Decision {
+        let AskedCharges { charges, options } = asked;
         let inner = &self.inner;
         let now = inner.fallback.clock.now();
         if let Some(denial) = inner.denied_nearby(&charges, now) {
@@ -110,7 +109,7 @@ impl<S: Store> RateLimiter<S> {
         inner.conclude(shown, &options, answer, DecisionSource::Store, Some(inner.fallback.clock.now()))
     }
 
-    /// Makes a chain that was [reserved](Self::reserve_chain) cost this much in the end. It happens once, by one amount, however often
+    /// Makes a chain that was [reserved](crate::Ask::reserving) cost this much in the end. It happens once, by one amount, however often
     /// it is asked for: after an error of the store, ask again.
     ///
     /// # Panics

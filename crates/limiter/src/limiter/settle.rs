@@ -4,7 +4,7 @@ use spile_core::{Amount, Decision, LimitName, Store, StoreError};
 use spile_policy::{BucketCharge, Chain};
 
 use super::RateLimiter;
-use crate::ask::Ask;
+use crate::ask::AskedCharges;
 
 /// The result of settling.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,7 +59,7 @@ impl<S: Store> RateLimiter<S> {
         let more = |bucket: &BucketCharge| cost(bucket).above(bucket.cost());
         let less = |bucket: &BucketCharge| bucket.cost().above(cost(bucket));
         if chain.buckets().iter().any(|bucket| more(bucket) > Amount::ZERO) {
-            let charged = self.charge_late(Ask::for_chain(chain, chain.late_charges(more))).await?;
+            let charged = self.charge_late(AskedCharges::of(chain, chain.late_charges(more))).await?;
             settled.uncovered = charged.uncovered;
             left = Some(charged.decision);
         }

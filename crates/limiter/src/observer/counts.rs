@@ -39,6 +39,12 @@ impl Series {
         }
     }
 
+    /// The series of requests that this rule does not limit.
+    pub fn unlimited(rule: RuleName<'_>) -> Self {
+        // No decision has this code.
+        Self::hashed(rule.tag().wrapping_add(0xFF << 8))
+    }
+
     /// A series of other things that an observer counts, by a hash with a seed of this process.
     #[inline]
     pub const fn hashed(hash: u64) -> Self {

@@ -17,6 +17,11 @@ pub trait Observer: Send + Sync {
     /// A decision was made.
     fn decided(&self, observed: &Observed<'_>);
 
+    /// A request passed because this rule says that no limit applies.
+    fn unlimited(&self, rule: RuleName<'_>, tenant: Option<&str>) {
+        let _ = (rule, tenant);
+    }
+
     /// Where the limiter counts decisions that are like earlier ones, instead of calling [`decided`](Self::decided). Asked
     /// once, when the limiter is built.
     ///

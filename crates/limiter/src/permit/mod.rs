@@ -58,6 +58,12 @@ impl Permit {
         }
     }
 
+    /// Leaves it to the caller, who renews and releases it by its id.
+    pub fn leave(self) -> PermitId {
+        self.places.end();
+        self.places.id().clone()
+    }
+
     /// Releases it, and waits until the store has confirmed that. Dropping it releases it in the background.
     pub async fn release(self) -> Result<(), StoreError> {
         let (places, release) = (Arc::clone(&self.places), Arc::clone(&self.release));

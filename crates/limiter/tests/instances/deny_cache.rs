@@ -207,14 +207,6 @@ async fn it_can_be_switched_off_and_is_off_for_a_store_that_answers_at_once() {
 }
 
 #[tokio::test]
-async fn a_denial_without_waiting_is_given_where_no_future_is_wanted() {
-    let (limiter, _, _) = denied().await;
-    let charges = limiter.charges("ann", ["slow"], 1).unwrap();
-    let decision = limiter.try_allow_charges(&charges.into()).unwrap();
-    assert_eq!((decision.allowed(), decision.source()), (false, DecisionSource::DenyCache));
-}
-
-#[tokio::test]
 async fn a_flood_of_denied_keys_is_answered_and_the_memory_is_bounded() {
     let (limiter, store, _) = alone();
     for round in 0..2 {

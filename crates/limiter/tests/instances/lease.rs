@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spile_core::{
-    Amount, Decision, DecisionSource, InMemoryPlans, Limit, Plan, RateBuilder, Reason, StoreExt,
+    Amount, Decision, DecisionSource, InMemoryPlans, Limit, Plan, RateBuilder, Reason, Store, StoreExt,
 };
-use spile_limiter::{RateLimiter, TokioClock};
+use spile_limiter::{Ask, RateLimiter, TokioClock};
 use spile_testkit::ledger::Account;
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
@@ -111,6 +111,11 @@ impl Fleet {
     fn decisions(&self) -> u32 {
         self.sources.iter().sum()
     }
+}
+
+/// The decision about a question with charges.
+async fn decided<'a, S: Store + 'static>(limiter: &'a RateLimiter<S>, ask: impl Into<Ask<'a>>) -> Decision {
+    limiter.decide(ask).await.into_decision().expect("it has charges")
 }
 
 /// A limiter may outlive a runtime, as one in a `static` does in tests.
@@ -409,12 +414,12 @@ async fn tokens_of_limits_outside_the_registry_go_back_only_while_they_are_known
         let limiter = RateLimiter::builder().store(fleet.store.clone()).clock(fleet.clocks.of(1)).build();
         let charged = fleet.instances[0].charges("ann", ["hot"], 1).unwrap();
         while limiter.lease_stats().tokens == 0 {
-            let _ = limiter.allow_charges(charged.clone().into()).await;
+            let _ = decided(&limiter, charged.clone()).await;
             tokio::task::yield_now().await;
         }
         limiter.limits_changed();
         if is_confirmed {
-            assert_eq!(limiter.allow_charges(charged.clone().into()).await.source(), DecisionSource::Lease);
+            assert_eq!(decided(&limiter, charged.clone()).await.source(), DecisionSource::Lease);
         } else {
             drain(&fleet, limit).await;
         }
@@ -489,10 +494,8 @@ async fn a_caller_that_goes_away_leaves_what_was_set_aside_for_it() {
     fleet.warm_up().await;
     let here = fleet.here(0);
     let charges = fleet.instances[0].charges("ann", ["hot"], 1).unwrap();
-    let asked = fleet.instances[0].allow_charges(charges.into());
+    let asked = decided(&fleet.instances[0], charges);
     drop(asked);
-    let charges = fleet.instances[0].charges("ann", ["hot"], 1).unwrap();
-    assert!(fleet.instances[0].try_allow_charges(&charges.into()).is_none());
     assert_eq!(fleet.here(0), here);
 }
 
@@ -573,7 +576,7 @@ async fn what_is_set_aside_when_a_bucket_is_reset_does_not_come_back() {
     let charges = limiter.charges("ann", ["hot"], 1).unwrap();
     // Polled once: the tokens are set aside, and the store is being asked.
     fleet.store.set_hanging(true);
-    let mut asked = Box::pin(limiter.allow_charges(charges.into()));
+    let mut asked = Box::pin(decided(&limiter, charges));
     assert!(futures_now(asked.as_mut()).await.is_none());
     fleet.store.set_hanging(false);
     limiter.reset("ann", ["hot"]).await.unwrap();
@@ -593,7 +596,7 @@ async fn what_is_put_back_late_still_goes_back_to_the_store() {
     let limiter = fleet.instances[0].clone();
     fleet.store.set_hanging(true);
     let charges = limiter.charges("ann", ["hot"], 1).unwrap();
-    let mut asked = Box::pin(limiter.allow_charges(charges.into()));
+    let mut asked = Box::pin(decided(&limiter, charges));
     assert!(futures_now(asked.as_mut()).await.is_none());
     fleet.store.set_hanging(false);
     drop(asked);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 
 use metrics::counter;
 use parking_lot::Mutex;
-use spile_core::{Clock, Key, LimitName, Micros, Operation, StoreError};
-use spile_limiter::{DecisionCounts, Observed, Observer, Series};
+use spile_core::{Clock, DecisionSource, Key, LimitName, Micros, Operation, StoreError};
+use spile_limiter::{DecisionCounts, Observed, Observer, RuleName, Series};
 use tokio::sync::{broadcast, watch};
 
 pub use self::builder::WatchBuilder;
@@ -313,14 +313,24 @@ impl Observer for Watch {
             table.add_decisions(series, seen.rule(), limit.as_str(), outcome, decision.source())
         });
         if let Some(tenant) = seen.tenant() {
-            let series = Series::hashed(inner.fingerprints.tenant(tenant, outcome as u64));
-            inner.count(series, |table| table.add_tenant(series, tenant, outcome));
+            inner.count_tenant(tenant, outcome);
         }
         if let Some(weight) = inner.counts.pick(seen) {
             inner.sampled.lock().record(seen, outcome, weight, inner.clock.now(), &inner.events);
         }
         if let Some(why) = decision.failure() {
             inner.failures.count(decision, why);
+        }
+    }
+
+    fn unlimited(&self, rule: RuleName<'_>, tenant: Option<&str>) {
+        let (inner, outcome) = (&*self.inner, DecisionOutcome::Allowed);
+        let series = Series::unlimited(rule);
+        inner.count(series, |table| {
+            table.add_decisions(series, Some(rule.as_str()), "", outcome, DecisionSource::Policy)
+        });
+        if let Some(tenant) = tenant {
+            inner.count_tenant(tenant, outcome);
         }
     }
 
@@ -341,6 +351,11 @@ impl WatchState {
         if counted_as != series || !self.counts.make_room(series) || !self.counts.add(series) {
             table.count(counted_as);
         }
+    }
+
+    fn count_tenant(&self, tenant: &str, outcome: DecisionOutcome) {
+        let series = Series::hashed(self.fingerprints.tenant(tenant, outcome as u64));
+        self.count(series, |table| table.add_tenant(series, tenant, outcome));
     }
 
     fn flush(&self, totals: &mut CounterTotals) {

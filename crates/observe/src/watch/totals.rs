@@ -68,7 +68,10 @@ impl CounterTotals {
         match &info.subject {
             SeriesSubject::Decisions { rule, limit } => {
                 self.unflushed += counts;
-                *self.limits.entry(limit.clone()).or_default() += counts;
+                // Without a name: requests that no limit applies to.
+                if !limit.is_empty() {
+                    *self.limits.entry(limit.clone()).or_default() += counts;
+                }
                 self.minutes.add(second, GroupBy::Rule, rule, counts);
             }
             SeriesSubject::Tenant(tenant) => self.minutes.add(second, GroupBy::Tenant, tenant, counts),

@@ -2,6 +2,8 @@
 
 mod pattern;
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use smol_str::SmolStr;
 use spile_core::{ChargeError, Limit, LimitName, NamedLimit, PlanName};
@@ -10,7 +12,7 @@ pub(crate) use self::pattern::{ANY, RawEntry};
 pub use self::pattern::{DescriptorMatch, DescriptorMatchError, EntryPattern};
 use crate::facts::CallerTenant;
 use crate::key::ResolvedKey;
-use crate::owed::Chain;
+use crate::owed::{Chain, Enforced, PolicyRefusal};
 use crate::policy::{OVERRIDE, Policy};
 use crate::rule::{Rule, RulePlans};
 
@@ -53,7 +55,7 @@ pub enum Hits {
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorsOwed {
     /// The charges of all enforced descriptors together.
-    pub enforced: Option<Chain>,
+    pub enforced: Enforced,
     /// What each descriptor owes, in order.
     pub each: Vec<DescriptorOwed>,
     /// What descriptors would owe under rules in shadow mode, with their indexes. Asked if the request is allowed.
@@ -150,7 +152,7 @@ impl Policy {
         domain: &[u8],
         descriptor: &Descriptor<'_>,
         replaced: &ReplacedRules<'_>,
-        enforced: &mut Option<Chain>,
+        enforced: &mut Enforced,
     ) -> Result<DescriptorOwed, ChargeError> {
         let matched = self.rule_for_descriptor(&self.enforced, domain, &descriptor.entries);
         let (rule, entries) = match (matched, descriptor.limit) {
@@ -169,12 +171,12 @@ impl Policy {
             Hits::Spend(1..) if late && !chain.is_closed() => DescriptorOwed::Late(chain),
             Hits::Spend(_) if rule.is_some_and(|rule| rule.descriptors.any) => DescriptorOwed::Any(chain),
             Hits::Spend(_) => DescriptorOwed::Enforced(match enforced {
-                None => {
+                Enforced::Unlimited { .. } => {
                     let places = (0..chain.buckets().len()).collect();
-                    *enforced = Some(chain);
+                    *enforced = chain.into();
                     places
                 }
-                Some(all) => {
+                Enforced::Charged(all) => {
                     if let Some(policy) = chain.failure_policy() {
                         all.tighten_failure_policy(policy);
                     }
@@ -210,26 +212,21 @@ impl Policy {
             chain.tighten_failure_policy(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
             let name = override_name(own.unit);
             match own.limit {
-                Some(limit) => chain.charge_limit(key, NamedLimit::new(name, limit), hits)?,
+                Some(limit) => chain.charge_limit(key, NamedLimit::new(name, limit), hits, false)?,
                 None => chain.close(key, NamedLimit::new(name, smallest_limit()))?,
             }
             return Ok(chain);
         }
-        for rule in rule.into_iter().flat_map(|rule| self.with_also(rule)) {
-            let refuses = match &rule.plans {
-                RulePlans::Unlimited => continue,
-                RulePlans::Banned => true,
-                RulePlans::Tenant { anonymous: None } => tenant.is_none(),
-                _ => false,
-            };
-            let key = rule.key.shared().unwrap_or(key);
-            let cost = rule.cost.amount() * hits;
-            chain.tighten_failure_policy(self.failure_policy_of(rule));
-            if refuses {
+        let Some(rule) = rule else { return Ok(chain) };
+        let payer = |rule: &Rule| Ok(Cow::Owned(rule.key.shared().unwrap_or(key).clone()));
+        let cost = |rule: &Rule| Some(rule.cost.amount() * hits);
+        match self.charge_rules(&mut chain, rule, tenant, payer, cost) {
+            Ok(()) => {}
+            Err(PolicyRefusal::TooManyLimits(why)) => return Err(why),
+            // Envoy is answered by a limit that denies.
+            Err(_) => {
+                chain.tighten_failure_policy(self.failure_policy_of(rule));
                 chain.close(key, NamedLimit::new(banned_name(), smallest_limit()))?;
-            }
-            for plan in self.plans_of(rule, tenant) {
-                chain.charge(key, plan, cost)?;
             }
         }
         Ok(chain)
@@ -287,7 +284,10 @@ impl DescriptorsOwed {
 
     /// Whether the enforced descriptors could pass together.
     pub fn can_pass(&self) -> bool {
-        self.enforced.as_ref().is_none_or(|chain| chain.never_passes().is_none())
+        match &self.enforced {
+            Enforced::Charged(chain) => chain.never_passes().is_none(),
+            Enforced::Unlimited { .. } => true,
+        }
     }
 }
 

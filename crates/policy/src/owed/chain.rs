@@ -10,6 +10,7 @@ use spile_core::{
 
 use crate::key::ResolvedKey;
 use crate::policy::AskError;
+use crate::rule::Rule;
 
 /// The charges of one request, for which rule and tenant, and what applies if the store fails. It owns all data, so
 /// that it can be kept until the request is settled.
@@ -84,7 +85,7 @@ impl Chain {
     }
 
     /// Sets shadow mode for an empty chain: the decision is counted and never blocks, and spends from buckets that no
-    /// enforced chain has.
+    /// enforced chain has. Limits that are concurrencies are not charged.
     #[must_use]
     #[inline]
     pub fn shadow(mut self, shadow: bool) -> Self {
@@ -140,6 +141,11 @@ impl Chain {
         self.charge_plan(key, plan, cost, cost, false)
     }
 
+    /// Names the rule, unless an earlier one is charged already.
+    pub(crate) fn under(&mut self, rule: &Rule) {
+        self.rule.get_or_insert_with(|| rule.id.clone());
+    }
+
     /// Charges a key at `cost` where the rule sets `rule_cost`. If the cost is `fixed`, what the request costs in the end does
     /// not change it.
     #[inline]
@@ -152,43 +158,36 @@ impl Chain {
         fixed: bool,
     ) -> Result<(), ChargeError> {
         let shadow = self.shadow;
+        // Nothing that shadow mode decides lasts as long as a request, so that it could not release a permit.
+        let limits = plan.limits().iter().filter(|limit| !(shadow && limit.limit().is_concurrency()));
         let charge = |key, limit: &NamedLimit| {
             BucketCharge::new(key, named(limit.clone(), shadow), cost, fixed).set_by(rule_cost)
         };
         if self.buckets.is_empty() {
             // The limits of one plan all have different buckets, and are never more than a chain can hold.
             let key = self.key_index(key);
-            self.buckets = plan.limits().iter().map(|limit| charge(key, limit)).collect();
+            self.buckets = limits.map(|limit| charge(key, limit)).collect();
             return Ok(());
         }
-        plan.limits().iter().try_for_each(|limit| {
+        for limit in limits {
             let key = self.key_index(key);
-            self.put(charge(key, limit), SameBucket::Highest).map(drop)
-        })
+            self.put(charge(key, limit), SameBucket::Highest)?;
+        }
+        Ok(())
     }
 
-    /// Charges a key under one limit, in the same way.
+    /// Charges a key under one limit, in the same way. If the cost is `fixed`, what the request costs in the end does not
+    /// change it.
     #[inline]
     pub fn charge_limit(
         &mut self,
         key: &ResolvedKey,
         limit: NamedLimit,
         cost: impl Into<Amount>,
+        fixed: bool,
     ) -> Result<(), ChargeError> {
         let (key, limit) = (self.key_index(key), named(limit, self.shadow));
-        self.put(BucketCharge::new(key, limit, cost.into(), false), SameBucket::Highest).map(drop)
-    }
-
-    /// Adds a charge as an earlier chain [had it](Self::charged).
-    pub fn restore(
-        &mut self,
-        key: &ResolvedKey,
-        limit: NamedLimit,
-        cost: Amount,
-        is_fixed: bool,
-    ) -> Result<(), ChargeError> {
-        let (key, limit) = (self.key_index(key), named(limit, self.shadow));
-        self.put(BucketCharge::new(key, limit, cost, is_fixed), SameBucket::Highest).map(drop)
+        self.put(BucketCharge::new(key, limit, cost.into(), fixed), SameBucket::Highest).map(drop)
     }
 
     /// Adds a bucket that denies every request.
@@ -283,19 +282,17 @@ impl Chain {
         self.buckets.iter().filter_map(|bucket| bucket.limit.limit().hold()).min()
     }
 
-    /// The chain, unless it takes a permit: for questions that could not release one. `None` if it is in shadow mode, which never
-    /// blocks.
-    pub fn without_permit(self) -> Result<Option<Self>, AskError> {
-        match self.first_permit() {
-            None => Ok(Some(self)),
-            Some(_) if self.shadow => Ok(None),
-            Some(limit) => Err(AskError::NeedsPermit(limit.name().clone())),
+    /// Fails if a bucket can never pass.
+    pub(crate) fn passable(self) -> Result<Self, AskError> {
+        match self.never_passes() {
+            Some(bucket) => Err(AskError::NeverPasses(bucket.above_capacity())),
+            None => Ok(self),
         }
     }
 
-    /// The chain, if it takes a permit.
-    pub fn with_permit(self) -> Result<Self, AskError> {
-        if self.first_permit().is_some() { Ok(self) } else { Err(AskError::NoConcurrency) }
+    /// The rule and the tenant.
+    pub(crate) fn into_origin(self) -> (Option<SmolStr>, Option<SmolStr>) {
+        (self.rule, self.tenant)
     }
 
     /// The first bucket whose cost is above its capacity, or that is closed.

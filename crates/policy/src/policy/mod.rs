@@ -4,13 +4,14 @@
 mod builder;
 mod named;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use http::HeaderName;
 use smol_str::SmolStr;
 use spile_core::{
-    Amount, ChargeError, FailurePolicy, Limit, LimitName, NamedLimit, OneOrMany, Plan, PlanName,
+    Amount, ChargeError, Cost, FailurePolicy, Limit, LimitName, NamedLimit, OneOrMany, Plan, PlanName,
 };
 
 pub use self::builder::{PolicyBuilder, PolicyError};
@@ -18,7 +19,7 @@ pub use self::named::AskError;
 use crate::descriptor::{ANY, RawEntry};
 use crate::facts::{CallerTenant, Credential, Facts};
 use crate::key::{InvalidIdentity, ResolvedKey, header_key};
-use crate::owed::{Chain, Owed, PolicyRefusal};
+use crate::owed::{Chain, Enforced, Owed, PolicyRefusal};
 use crate::path::PathPattern;
 use crate::rule::{HostPattern, Rule, RulePlans};
 use crate::tenant::{ApiKeyHash, Tenant};
@@ -216,13 +217,10 @@ impl Policy {
         let mut owed = self.owed_under(rule, shadow, &by_key);
         let address = ResolvedKey::address(address, self.ipv6_prefix);
         let cost = default.cost.amount();
-        if owed.refusal.is_some() {
-            return owed;
-        }
-        if let Some(chain) = &mut owed.enforced {
+        if let (Enforced::Charged(chain), None) = (&mut owed.enforced, &owed.refusal) {
             for limit in self.plans_of(default, None).flat_map(Plan::limits) {
-                if let Err(why) = chain.charge_limit(&address, address_limit(limit), cost) {
-                    return Owed::refused(PolicyRefusal::TooManyLimits(why));
+                if let Err(why) = chain.charge_limit(&address, address_limit(limit), cost, false) {
+                    return Owed { refusal: Some(PolicyRefusal::TooManyLimits(why)), ..Owed::default() };
                 }
             }
         }
@@ -352,24 +350,30 @@ impl Policy {
     }
 
     fn owed_under(&self, rule: Option<&Rule>, shadow: Option<&Rule>, facts: &Facts<'_>) -> Owed {
-        let mut owed = Owed::default();
+        let mut chain = Self::new_chain(facts);
+        let mut watched = Vec::new();
         let paid = (rule.into_iter().chain(shadow).map(|rule| (rule, false)))
             .chain(self.route_limits_for(facts).map(|limit| (limit, true)))
-            .try_for_each(|(rule, by_route)| self.add_rule(&mut owed, rule, by_route, facts));
-        let never = || {
-            let bucket = owed.enforced.as_ref()?.never_passes()?;
-            Some(PolicyRefusal::NeverPasses(bucket.above_capacity()))
-        };
+            .try_for_each(|(rule, by_route)| {
+                if !rule.shadow {
+                    return self.charge_request(&mut chain, rule, by_route, facts);
+                }
+                let mut chain = Self::new_chain(facts).shadow(true);
+                let charged = self.charge_request(&mut chain, rule, by_route, facts);
+                // A rule in shadow mode that cannot be applied blocks nothing.
+                if charged.is_ok() && !chain.is_empty() && chain.never_passes().is_none() {
+                    watched.push(chain);
+                }
+                Ok(())
+            });
+        let never = || Some(PolicyRefusal::NeverPasses(chain.never_passes()?.above_capacity()));
         let needs_permit = || {
-            let limit = owed.enforced.as_ref().filter(|_| !facts.holds)?.first_permit()?;
+            let limit = chain.first_permit().filter(|_| !facts.holds)?;
             Some(PolicyRefusal::NeedsPermit { limit: limit.name().clone() })
         };
-        let refusal = paid.err().or_else(never).or_else(needs_permit);
-        if !facts.holds {
-            owed.shadow.retain(|chain| chain.first_permit().is_none());
-        }
+        let mut refusal = paid.err().or_else(never).or_else(needs_permit);
         if refusal.is_some() {
-            owed = Owed::default();
+            (chain, watched) = (Chain::new(None), Vec::new());
         }
         let unnamed = matches!(
             refusal,
@@ -379,59 +383,33 @@ impl Policy {
                     | PolicyRefusal::NoTenant { .. }
             )
         );
-        owed.refusal = refusal;
         let is_guess = match facts.credential {
             Credential::Accepted => false,
             Credential::Unknown => unnamed,
             Credential::Refused => true,
         };
-        if is_guess && let Err(why) = self.charge_guess(&mut owed, rule, facts) {
-            owed.refusal = Some(PolicyRefusal::TooManyLimits(why));
+        if is_guess && let Err(why) = self.charge_guess(&mut chain, rule, facts) {
+            refusal = Some(PolicyRefusal::TooManyLimits(why));
         }
-        owed
+        Owed { enforced: chain.into(), shadow: watched, refusal }
     }
 
-    /// Adds the charges of a rule and the rules in its `also` list. A rule in shadow mode is left out if it cannot be
-    /// applied.
-    fn add_rule(
-        &self,
-        owed: &mut Owed,
-        rule: &Rule,
-        by_route: bool,
-        facts: &Facts<'_>,
-    ) -> Result<(), PolicyRefusal> {
-        if rule.shadow {
-            let mut chain = new_chain(rule, facts).shadow(true);
-            let charged = self.charge_rules(&mut chain, rule, by_route, facts);
-            if charged.is_ok() && !chain.is_empty() && chain.never_passes().is_none() {
-                owed.shadow.push(chain);
-            }
-            return Ok(());
-        }
-        let mut chain = owed.enforced.take().unwrap_or_else(|| new_chain(rule, facts));
-        let charged = self.charge_rules(&mut chain, rule, by_route, facts);
-        owed.enforced = Some(chain).filter(|chain| !chain.is_empty());
-        charged
+    /// A chain for a request, without rule and charges.
+    fn new_chain(facts: &Facts<'_>) -> Chain {
+        let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
+        Chain::new(None).for_tenant(tenant).load(facts.load)
     }
 
-    fn charge_rules(
+    /// Adds what a request owes under a rule and the rules in its `also` list.
+    fn charge_request(
         &self,
         chain: &mut Chain,
         rule: &Rule,
         by_route: bool,
         facts: &Facts<'_>,
     ) -> Result<(), PolicyRefusal> {
-        for rule in self.with_also(rule) {
-            match &rule.plans {
-                RulePlans::Unlimited => continue,
-                RulePlans::Banned => return Err(PolicyRefusal::Banned { rule: rule.id.clone() }),
-                RulePlans::Tenant { anonymous: None }
-                    if facts.tenant.as_ref().is_none_or(|tenant| tenant.plan.is_none()) =>
-                {
-                    return Err(PolicyRefusal::NoTenant { rule: rule.id.clone() });
-                }
-                _ => {}
-            }
+        chain.under(rule);
+        let key = |rule: &Rule| {
             let key = match facts.sent {
                 Some((header, value)) if rule.id == DEFAULT_RULE => header_key(header, value).map(Some),
                 _ => rule.key.resolve(facts, self.ipv6_prefix),
@@ -439,18 +417,45 @@ impl Policy {
             let key = key.map_err(|why| no_identity(rule, why))?;
             let assumed = || facts.assumed.and_then(|payer| payer.key.clone());
             let key = key.or_else(assumed).ok_or_else(|| no_key(rule))?;
-            let key = match facts.route.filter(|_| by_route) {
+            Ok(Cow::Owned(match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
                 Some(route) => ResolvedKey::on_route(key, route),
                 None => key,
-            };
-            chain.tighten_failure_policy(self.failure_policy_of(rule));
-            let assumed = facts.assumed.and_then(|payer| payer.cost);
+            }))
+        };
+        let cost = |rule: &Rule| {
             let estimate = facts.estimate.filter(|_| !rule.fixed_cost);
-            let cost = assumed.or(estimate).unwrap_or(rule.cost);
-            for plan in self.plans_of(rule, facts.tenant.as_ref()) {
-                let charged =
-                    chain.charge_plan(&key, plan, cost.amount(), rule.cost.amount(), rule.fixed_cost);
+            facts.assumed.and_then(|payer| payer.cost).or(estimate).map(Cost::amount)
+        };
+        self.charge_rules(chain, rule, facts.tenant.as_ref(), key, cost)
+    }
+
+    /// Adds the charges of a rule and the rules in its `also` list, each for the key that `key` finds and at `cost`, or at the
+    /// cost of the rule if that is `None`.
+    pub(crate) fn charge_rules<'k>(
+        &self,
+        chain: &mut Chain,
+        rule: &Rule,
+        tenant: Option<&CallerTenant>,
+        key: impl Fn(&Rule) -> Result<Cow<'k, ResolvedKey>, PolicyRefusal>,
+        cost: impl Fn(&Rule) -> Option<Amount>,
+    ) -> Result<(), PolicyRefusal> {
+        for rule in self.with_also(rule) {
+            match &rule.plans {
+                RulePlans::Unlimited => continue,
+                RulePlans::Banned => return Err(PolicyRefusal::Banned { rule: rule.id.clone() }),
+                RulePlans::Tenant { anonymous: None }
+                    if tenant.is_none_or(|tenant| tenant.plan.is_none()) =>
+                {
+                    return Err(PolicyRefusal::NoTenant { rule: rule.id.clone() });
+                }
+                _ => {}
+            }
+            let (key, rule_cost) = (key(rule)?, rule.cost.amount());
+            let cost = cost(rule).unwrap_or(rule_cost);
+            chain.tighten_failure_policy(self.failure_policy_of(rule));
+            for plan in self.plans_of(rule, tenant) {
+                let charged = chain.charge_plan(&key, plan, cost, rule_cost, rule.fixed_cost);
                 charged.map_err(PolicyRefusal::TooManyLimits)?;
             }
         }
@@ -462,7 +467,7 @@ impl Policy {
     /// bucket.
     fn charge_guess(
         &self,
-        owed: &mut Owed,
+        chain: &mut Chain,
         rule: Option<&Rule>,
         facts: &Facts<'_>,
     ) -> Result<(), ChargeError> {
@@ -474,14 +479,15 @@ impl Policy {
             return Ok(());
         };
         let key = ResolvedKey::address(address, self.ipv6_prefix);
-        let id = rule.map_or(DEFAULT_RULE, |rule| &rule.id);
-        let chain = owed.enforced.get_or_insert_with(|| Chain::new(Some(id)));
         if chain.pays(&key) {
             return Ok(());
         }
+        if chain.is_empty() {
+            *chain = Chain::new(Some(rule.map_or(DEFAULT_RULE, |rule| &rule.id)));
+        }
         chain.tighten_failure_policy(rule.map_or(self.on_failure, |rule| self.failure_policy_of(rule)));
         let limits = plan.limits().iter().filter(|limit| !limit.limit().is_concurrency());
-        limits.cloned().try_for_each(|limit| chain.charge_limit(&key, limit, 1))
+        limits.cloned().try_for_each(|limit| chain.charge_limit(&key, limit, 1, false))
     }
 
     fn anonymous_plan(&self, rule: Option<&Rule>) -> Option<&Plan> {
@@ -492,12 +498,6 @@ impl Policy {
         let named = rule.and_then(anonymous).or_else(|| self.rule(DEFAULT_RULE).and_then(anonymous));
         named.and_then(|name| self.plans.get(&name)).or_else(|| self.plans.get(ANONYMOUS_PLAN))
     }
-}
-
-/// A chain for the rule, without charges.
-fn new_chain(rule: &Rule, facts: &Facts<'_>) -> Chain {
-    let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
-    Chain::new(Some(&rule.id)).for_tenant(tenant).load(facts.load)
 }
 
 fn no_key(rule: &Rule) -> PolicyRefusal {

@@ -10,8 +10,9 @@ use spile_core::{
 use super::{OWN, Policy, TENANT_KEY};
 use crate::facts::{AssumedPayer, CallerTenant, Facts};
 use crate::key::{ResolvedKey, identity};
-use crate::owed::{Chain, Owed};
-use crate::rule::{Rule, RulePlans};
+use crate::owed::{Chain, Owed, PolicyRefusal};
+use crate::rule::Rule;
+use crate::tenant::Tenant;
 
 /// Why a request for a decision is invalid. Nothing has been charged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -54,6 +55,19 @@ pub enum AskError {
     NoConcurrency,
 }
 
+impl From<PolicyRefusal> for AskError {
+    fn from(why: PolicyRefusal) -> Self {
+        match why {
+            PolicyRefusal::Banned { rule } => Self::Banned(rule),
+            PolicyRefusal::NoKey { rule, .. } | PolicyRefusal::NoTenant { rule } => Self::TenantsOnly(rule),
+            PolicyRefusal::NoIdentity { why, .. } => Self::Identity(why),
+            PolicyRefusal::NeverPasses(why) => Self::NeverPasses(why),
+            PolicyRefusal::NeedsPermit { limit } => Self::NeedsPermit(limit),
+            PolicyRefusal::TooManyLimits(why) => Self::Chain(why),
+        }
+    }
+}
+
 impl AskError {
     /// The invalid field of the request, as the decision API names it.
     pub const fn field(&self) -> &'static str {
@@ -68,35 +82,16 @@ impl AskError {
 
 impl Policy {
     /// What an identity owes under a rule and the rules in its `also` list, at this cost or, if it is `None`, at the
-    /// cost of each rule. The result is `None` if the rule does not limit it.
-    pub fn owed_by_identity(
-        &self,
-        rule: &str,
-        who: &str,
-        cost: Option<Amount>,
-    ) -> Result<Option<Chain>, AskError> {
+    /// cost of each rule.
+    pub fn owed_by_identity(&self, rule: &str, who: &str, cost: Option<Amount>) -> Result<Owed, AskError> {
         let rule = self.rule(rule).ok_or_else(|| AskError::UnknownRule(truncated(rule)))?;
-        let key = identity(who)?;
-        let cost = cost.map(Cost::new).transpose()?;
-        let tenant = self.tenant_named(who);
-        let chain = self.identity_chain(rule, None, &key, tenant.as_ref(), cost);
-        // A rule in shadow mode never blocks, even if it cannot be applied.
-        if rule.shadow { Ok(chain.unwrap_or(None)) } else { chain }
+        self.owed_by_named(rule, None, who, cost)
     }
 
     /// What an identity owes under the limit of a route, at this cost or, if it is `None`, at the limit's own.
-    pub fn owed_by_route_limit(
-        &self,
-        id: &str,
-        who: &str,
-        cost: Option<Amount>,
-    ) -> Result<Option<Chain>, AskError> {
+    pub fn owed_by_route_limit(&self, id: &str, who: &str, cost: Option<Amount>) -> Result<Owed, AskError> {
         let (route, limit) = self.route_limit(id).ok_or_else(|| AskError::UnknownRule(truncated(id)))?;
-        let key = identity(who)?;
-        let cost = cost.map(Cost::new).transpose()?;
-        let tenant = self.tenant_named(who);
-        let chain = self.identity_chain(limit, Some(route), &key, tenant.as_ref(), cost);
-        if limit.shadow { Ok(chain.unwrap_or(None)) } else { chain }
+        self.owed_by_named(limit, Some(route), who, cost)
     }
 
     /// What a request owes that is only described: by these facts, by who sends it, and by its cost, if that is not the
@@ -131,18 +126,26 @@ impl Policy {
         who: &str,
         plans: impl IntoIterator<Item = &'n str>,
         cost: impl Into<Amount>,
+    ) -> Result<Owed, AskError> {
+        self.charged_by_plans(who, plans, cost.into()).map(Owed::from)
+    }
+
+    fn charged_by_plans<'n>(
+        &self,
+        who: &str,
+        plans: impl IntoIterator<Item = &'n str>,
+        cost: Amount,
     ) -> Result<Chain, AskError> {
         let (key, cost) = (identity(who)?, Cost::new(cost)?.amount());
         let tenant = self.tenant_named(who);
-        let mut chain = Chain::new(None).on_failure(Some(self.on_failure));
-        chain = chain.for_tenant(tenant.as_ref().map(|tenant| tenant.id.as_str()));
+        let mut chain = new_chain(None, tenant.as_ref()).on_failure(Some(self.on_failure));
         let own = self.own_plan(tenant.as_ref());
         for name in plans {
             let plan = self.plan(name).ok_or_else(|| AskError::UnknownPlan(truncated(name)))?;
             let plan = own.filter(|own| own.name() == plan.name()).unwrap_or(plan);
             chain.charge(&key, plan, cost).map_err(AskError::Chain)?;
         }
-        check_passable(chain)
+        if chain.is_empty() { Err(AskError::Chain(ChargeError::Empty)) } else { chain.passable() }
     }
 
     /// What an identity owes under a limit that the caller sends. The limit is named after `rule`, in this namespace if
@@ -154,35 +157,34 @@ impl Policy {
         who: &str,
         limit: Limit,
         cost: impl Into<Amount>,
-    ) -> Result<Chain, AskError> {
+    ) -> Result<Owed, AskError> {
         let key = identity(who)?;
         let name = self.own_limit_name(rule, namespace)?;
         let cost = Cost::new(cost)?.amount();
         let known = self.rule(rule);
-        let tenant = self.tenant_named(who);
-        let mut chain = Chain::new(Some(rule))
-            .for_tenant(tenant.as_ref().map(|tenant| tenant.id.as_str()))
+        let mut chain = new_chain(Some(rule), self.tenant_named(who).as_ref())
             .on_failure(Some(known.map_or(self.on_failure, |rule| self.failure_policy_of(rule))))
             .shadow(known.is_some_and(|rule| rule.shadow));
-        chain.charge_limit(&key, NamedLimit::new(name, limit), cost).map_err(AskError::Chain)?;
-        check_passable(chain)
+        chain.charge_limit(&key, NamedLimit::new(name, limit), cost, false).map_err(AskError::Chain)?;
+        chain.passable().map(Owed::from)
     }
 
     /// All buckets of a key under that plan, or under every plan if it is `None`, as chains of zero cost.
     pub fn buckets_of(&self, who: &str, plan: Option<&str>) -> Result<Vec<Chain>, AskError> {
         let all = || self.plans().into_iter().map(|plan| plan.name().as_str()).collect();
         let names = plan.map_or_else(all, |plan| vec![plan]);
-        names.into_iter().map(|name| self.owed_by_plans(who, [name], 0)).collect()
+        names.into_iter().map(|name| self.charged_by_plans(who, [name], Amount::ZERO)).collect()
     }
 
     /// The buckets of a tenant under its plan and its own limits, as a chain of zero cost: those that a rule charges whose key is
-    /// the tenant and whose plans are the tenant's. `None` if there is no such tenant.
-    pub fn buckets_of_tenant(&self, id: &str) -> Option<Chain> {
-        let tenant = self.tenant(id)?;
-        let plan = tenant.own().or_else(|| self.plan(tenant.plan.as_str()))?;
-        let mut chain = Chain::new(None).for_tenant(Some(id)).on_failure(Some(self.on_failure));
-        chain.charge(&ResolvedKey::tenant(id), plan, 0).ok()?;
-        Some(chain)
+    /// the tenant and whose plans are the tenant's.
+    pub fn buckets_of_tenant(&self, tenant: &Tenant) -> Result<Chain, AskError> {
+        let name = tenant.plan.as_str();
+        let plan = tenant.own().or_else(|| self.plan(name));
+        let plan = plan.ok_or_else(|| AskError::UnknownPlan(truncated(name)))?;
+        let mut chain = Chain::new(None).for_tenant(Some(&tenant.id)).on_failure(Some(self.on_failure));
+        chain.charge(&ResolvedKey::tenant(&tenant.id), plan, 0).map_err(AskError::Chain)?;
+        Ok(chain)
     }
 
     /// The tenant whose key this identity is.
@@ -190,38 +192,29 @@ impl Policy {
         Some(self.tenant(who.strip_prefix(TENANT_KEY)?)?.caller())
     }
 
-    fn identity_chain(
+    fn owed_by_named(
         &self,
         rule: &Rule,
         route: Option<&str>,
-        key: &ResolvedKey,
-        tenant: Option<&CallerTenant>,
-        cost: Option<Cost>,
-    ) -> Result<Option<Chain>, AskError> {
-        let mut chain = Chain::new(Some(&rule.id))
-            .for_tenant(tenant.map(|tenant| tenant.id.as_str()))
-            .shadow(rule.shadow);
-        for rule in self.with_also(rule) {
-            match &rule.plans {
-                RulePlans::Unlimited => continue,
-                RulePlans::Banned => return Err(AskError::Banned(rule.id.clone())),
-                RulePlans::Tenant { anonymous: None } if tenant.is_none() => {
-                    return Err(AskError::TenantsOnly(rule.id.clone()));
-                }
-                _ => {}
-            }
+        who: &str,
+        cost: Option<Amount>,
+    ) -> Result<Owed, AskError> {
+        let own = identity(who)?;
+        let cost = cost.map(Cost::new).transpose()?.map(Cost::amount);
+        let tenant = self.tenant_named(who);
+        let key = |rule: &Rule| {
             // A rule with one literal key has that key at every listener.
-            let key = rule.key.shared().unwrap_or(key);
-            let key = &*route
-                .map_or(Cow::Borrowed(key), |route| Cow::Owned(ResolvedKey::on_route(key.clone(), route)));
-            chain.tighten_failure_policy(self.failure_policy_of(rule));
-            let tokens = cost.unwrap_or(rule.cost).amount();
-            for plan in self.plans_of(rule, tenant) {
-                let charged = chain.charge_plan(key, plan, tokens, rule.cost.amount(), rule.fixed_cost);
-                charged.map_err(AskError::Chain)?;
-            }
+            let key = rule.key.shared().unwrap_or(&own);
+            let on_route = |route| Cow::Owned(ResolvedKey::on_route(key.clone(), route));
+            Ok(route.map_or_else(|| Cow::Owned(key.clone()), on_route))
+        };
+        let mut chain = new_chain(Some(&rule.id), tenant.as_ref()).shadow(rule.shadow);
+        let charged = self.charge_rules(&mut chain, rule, tenant.as_ref(), key, |_| cost);
+        match charged.map_err(AskError::from).and_then(|()| chain.passable()) {
+            // A rule in shadow mode never blocks, even if it cannot be applied.
+            Err(_) if rule.shadow => Ok(Owed::default()),
+            charged => charged.map(Owed::from),
         }
-        if chain.is_empty() { Ok(None) } else { check_passable(chain).map(Some) }
     }
 
     /// A limit that a caller sends is named after its rule, and never shares a bucket with a plan of that name.
@@ -235,12 +228,9 @@ impl Policy {
     }
 }
 
-fn check_passable(chain: Chain) -> Result<Chain, AskError> {
-    match chain.never_passes() {
-        _ if chain.is_empty() => Err(AskError::Chain(ChargeError::Empty)),
-        Some(bucket) => Err(AskError::NeverPasses(bucket.above_capacity())),
-        None => Ok(chain),
-    }
+/// A chain for a caller, without charges.
+fn new_chain(rule: Option<&str>, tenant: Option<&CallerTenant>) -> Chain {
+    Chain::new(rule).for_tenant(tenant.map(|tenant| tenant.id.as_str()))
 }
 
 /// The first 64 characters of an unknown name, for the error.

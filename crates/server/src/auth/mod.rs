@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
-use spile_core::Decision;
+use spile_limiter::Ruling;
 use spile_listener::ClientBody;
 use spile_tower::response;
 
@@ -87,7 +87,7 @@ pub(crate) async fn by_rule(
             Problem::new(StatusCode::NOT_FOUND, "ruleId: no rule has this id").with("field", "ruleId")
         );
     };
-    Ok(verdict(decider, allow(decider, &owed).await?.as_ref(), deny_status))
+    Ok(verdict(decider, &allow(decider, &owed).await?, deny_status))
 }
 
 /// Asks the most specific rule that matches the original request, or else the rule `default`.
@@ -114,7 +114,7 @@ pub(crate) async fn by_match(
         return Err(unclear(why, deny_status));
     }
     let owed = in_force.policy.owed(&facts(&parts, &original, peer, &in_force));
-    Ok(verdict(decider, allow(decider, &owed).await?.as_ref(), deny_status))
+    Ok(verdict(decider, &allow(decider, &owed).await?, deny_status))
 }
 
 /// The request that is asked about. Only a trusted proxy is believed when it describes one; whatever another peer writes
@@ -142,8 +142,8 @@ fn unclear(why: String, deny_status: Option<StatusCode>) -> Problem {
     Problem::new(deny_status.unwrap_or(StatusCode::BAD_REQUEST), why).with("field", "path")
 }
 
-fn verdict(decider: &Decider, decision: Option<&Decision>, deny_status: Option<StatusCode>) -> HttpReply {
-    let Some(decision) = decision else { return HttpReply::default() };
+fn verdict(decider: &Decider, ruling: &Ruling, deny_status: Option<StatusCode>) -> HttpReply {
+    let Some(decision) = ruling.enforced.decision() else { return HttpReply::default() };
     let now = decider.wall_now();
     if decision.allowed() {
         let mut reply = HttpReply::default();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
-use spile_core::Decision;
+use spile_limiter::Ruling;
 use spile_policy::{Credential, Facts, Owed, PolicyRefusal, single_value};
 use spile_tower::client::{ClientAddress, Forwarding};
 
@@ -38,12 +38,12 @@ pub(crate) fn facts<'a>(
         .tenant(tenant)
 }
 
-/// Charges what a request owes. `None` if nothing limits it.
-pub(crate) async fn allow(decider: &Decider, owed: &Owed) -> Result<Option<Decision>, Problem> {
-    let decision = decider.allow(owed).await;
+/// Decides what a request owes.
+pub(crate) async fn allow(decider: &Decider, owed: &Owed) -> Result<Ruling, Problem> {
+    let ruling = decider.allow(owed).await;
     match &owed.refusal {
-        Some(refusal) if decision.as_ref().is_none_or(Decision::allowed) => Err(refused(refusal)),
-        _ => Ok(decision),
+        Some(refusal) if ruling.allowed() => Err(refused(refusal)),
+        _ => Ok(ruling),
     }
 }
 

@@ -99,6 +99,17 @@ impl AskArgs {
 
 fn sentence(verb: Verb, allowed: bool, decision: &Value) -> String {
     let (limit, left) = (&decision["limit"], &decision["remaining"]);
+    if limit.is_null() {
+        let shadow = &decision["shadow"];
+        let watched = match (shadow["allowed"].as_bool(), shadow["limitedBy"].as_str()) {
+            (Some(false), Some(by)) => {
+                format!("; in shadow mode, it would be denied by {by} for {} ms", shadow["retryAfterMs"])
+            }
+            (Some(_), _) => "; it would be allowed in shadow mode".to_owned(),
+            (None, _) => String::new(),
+        };
+        return format!("allowed: no limit applies{watched}");
+    }
     let degraded = if decision["degraded"] == true { ", decided without the store" } else { "" };
     if allowed {
         // A key that never spent anything, perhaps because it is misspelt, looks like this.

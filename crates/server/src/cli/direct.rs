@@ -99,23 +99,23 @@ impl Direct {
         let Object(typed): Object<TypedQuestion<'_>> =
             parse(body.as_bytes()).map_err(|fault| anyhow!("{fault}"))?;
         let policy = self.decider.policy();
-        let chain = match verb {
+        let owed = match verb {
             Verb::Check => typed.owed_without_permit(&policy),
             Verb::Peek => typed.owed(&policy),
         };
-        let chain = chain.map_err(|fault| anyhow!("{fault}"))?;
-        let decision = self.runtime.block_on(async {
+        let owed = owed.map_err(|fault| anyhow!("{fault}"))?;
+        let ruling = self.runtime.block_on(async {
             match verb {
-                Verb::Check => self.decider.allow_chain(chain.as_ref()).await,
-                Verb::Peek => self.decider.peek(chain.as_ref()).await,
+                Verb::Check => self.decider.allow(&owed).await,
+                Verb::Peek => self.decider.peek(&owed).await,
             }
         });
-        if decision.degraded() {
-            return self.silent(&decision);
+        if let Some(degraded) = ruling.decisions().find(|decision| decision.degraded()) {
+            return self.silent(degraded);
         }
         self.save()?;
         let mut json = Vec::new();
-        write_decision(&mut json, &decision);
+        write_decision(&mut json, &ruling);
         Ok(serde_json::from_slice(&json)?)
     }
 

@@ -84,7 +84,7 @@ pub(crate) async fn peek(
 ) -> Result<Vec<(Chain, Decision)>, BucketsError> {
     let mut peeked = Vec::new();
     for chain in decider.policy().buckets_of(key, plan)? {
-        let decision = decider.peek(Some(&chain)).await;
+        let decision = decider.peek_chain(&chain).await;
         if decision.degraded() {
             return Err(BucketsError::Store);
         }

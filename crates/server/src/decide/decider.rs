@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use futures_util::FutureExt;
-use futures_util::future::join_all;
 use spile_core::{
     Amount, Clock, Cost, Decision, FailurePolicy, Micros, PermitId, Plan, RefundId, ReservationId, SpendTime,
     Store, StoreError,
 };
-use spile_limiter::{Ask, ChargeDecision, PermitCounts, PermitStats, RateLimiter, SettleError, Settled};
+use spile_limiter::{
+    Ask, AskedCharges, PermitCounts, PermitStats, RateLimiter, Ruling, SettleError, Settled,
+};
 use spile_memory::Usage;
 use spile_observe::{KeyDenial, Watch, trace};
-use spile_policy::{BucketCharge, Chain, Owed, Policy, identity};
+use spile_policy::{BucketCharge, Chain, Enforced, Owed, Policy, identity};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use super::Clocks;
 use super::ServerStore;
@@ -152,135 +152,116 @@ impl Decider {
         self.wall.now()
     }
 
-    /// Spends, or only looks if nothing is charged. What nothing limits is allowed.
-    pub(crate) async fn allow_chain(&self, chain: Option<&Chain>) -> Decision {
-        let Some(chain) = chain else { return self.unlimited() };
-        self.allow_ask(chain, Ask::from(chain)).await
+    /// Decides what a request owes.
+    pub(crate) async fn allow(&self, owed: &Owed) -> Ruling {
+        self.decide(asked(owed)).await
     }
 
-    /// The same for a question of a batch, when it is its turn.
-    pub(crate) async fn allow_in_turn(&self, chain: Option<&Chain>) -> Decision {
-        let Some(chain) = chain else { return self.unlimited() };
-        let ask = Ask::from(chain).retry_overloaded_for(BULK_PATIENCE);
-        self.in_turn(Some(chain), self.allow_ask(chain, ask)).await
+    /// Decides a question of a batch when it is its turn.
+    pub(crate) async fn allow_in_turn(&self, owed: &Owed) -> Ruling {
+        let decided = self.decide(asked(owed).retry_overloaded_for(BULK_PATIENCE));
+        self.in_turn(owed.bucket_count(), decided).await
     }
 
-    /// Asks a question of a batch when it is its turn: its time begins then. All batches take turns.
-    pub(crate) async fn in_turn<T>(&self, chain: Option<&Chain>, question: impl Future<Output = T>) -> T {
+    /// Asks a question of a batch about this many buckets when it is its turn: its time begins then. All batches take turns.
+    pub(crate) async fn in_turn<T>(&self, buckets: usize, question: impl Future<Output = T>) -> T {
         if !self.limiter.store().is_shared() {
             return question.await;
         }
-        let charges = chain.map_or(0, |chain| chain.buckets().len());
         // The semaphore is never closed, so this never fails.
-        let _turn = self.bulk.acquire_many(u32::try_from(charges.min(BULK)).unwrap_or(u32::MAX)).await;
+        let _turn = self.bulk.acquire_many(u32::try_from(buckets.min(BULK)).unwrap_or(u32::MAX)).await;
         question.await
     }
 
-    /// The same as [`allow_chain`](Self::allow_chain), with no more time for the store than this.
-    pub(crate) async fn allow_within(&self, chain: &Chain, deadline: Duration) -> Decision {
-        self.allow_ask(chain, Ask::from(chain).within(deadline)).await
+    /// Answers as [`allow`](Self::allow) would, and spends nothing.
+    pub(crate) async fn peek(&self, owed: &Owed) -> Ruling {
+        self.limiter.decide(Ask::from(owed).peeking()).await
     }
 
-    /// Charges all that a request owes: the enforced chain and, if that allows the request, each of those in shadow mode
-    /// by itself. `None` if nothing is owed.
-    pub(crate) async fn allow(&self, owed: &Owed) -> Option<Decision> {
-        let ends_at = (!owed.shadow.is_empty()).then(|| Instant::now() + self.limiter.deadline());
-        let enforced = match &owed.enforced {
-            Some(chain) => Some(self.allow_chain(Some(chain)).await),
-            None => None,
-        };
-        let Some(ends_at) = ends_at.filter(|_| enforced.as_ref().is_none_or(Decision::allowed)) else {
-            return enforced;
-        };
-        let left = ends_at.duration_since(Instant::now());
-        let watched = join_all(owed.shadow.iter().map(|chain| self.allow_within(chain, left))).await;
-        enforced.or_else(|| watched.into_iter().next_back())
+    /// Peeks at one chain.
+    pub(crate) async fn peek_chain(&self, chain: &Chain) -> Decision {
+        self.limiter.peek_charges(chain).await
     }
 
-    /// Answers as [`allow_chain`](Self::allow_chain) would, and spends nothing.
-    pub(crate) async fn peek(&self, chain: Option<&Chain>) -> Decision {
-        match chain {
-            Some(chain) => self.limiter.peek_charges(chain).await,
-            None => self.unlimited(),
-        }
+    /// Decides a chain of Envoy's by itself, with no more time for the store than this.
+    pub(crate) async fn allow_within(&self, chain: &Chain, deadline: Duration) -> Option<Decision> {
+        let ask = Ask::from(chain).within(deadline);
+        self.decide(if chain.is_peek() { ask.peeking() } else { ask }).await.into_decision()
     }
 
-    /// Gives back the cost of the chain, which was spent at this time.
-    pub(crate) async fn refund(&self, chain: &Chain, spent: SpendTime) -> Result<Decision, StoreError> {
+    /// Refunds the cost of a chain, which was spent at this time.
+    pub(crate) async fn refund_chain(&self, chain: &Chain, spent: SpendTime) -> Result<Decision, StoreError> {
         self.limiter.refund_charges(chain.charges_at(BucketCharge::cost), spent).await
     }
 
-    /// The same, once for each id if there is one. Also returns whether it was given now.
-    pub(crate) async fn refund_once(
+    /// Refunds the cost of a question, once for each id if there is one. Also returns whether it was refunded now.
+    pub(crate) async fn refund(
         &self,
-        chain: Option<&Chain>,
+        owed: &Owed,
         spent: SpendTime,
         id: Option<RefundId<'_>>,
-    ) -> Result<(Decision, bool), StoreError> {
-        let Some(chain) = chain else { return Ok((self.unlimited(), true)) };
-        let Some(id) = id else { return Ok((self.refund(chain, spent).await?, true)) };
-        let charges = chain.charges_at(BucketCharge::cost);
-        let refunded = self.limiter.refund_charges_once(charges, spent, id).await?;
-        Ok((refunded.decision, refunded.given))
+    ) -> Result<(Ruling, bool), StoreError> {
+        let Some(chain) = owed.chains().next() else { return Ok((Ruling::UNLIMITED, true)) };
+        let (decision, given) = match id {
+            None => (self.refund_chain(chain, spent).await?, true),
+            Some(id) => {
+                let charges = chain.charges_at(BucketCharge::cost);
+                let refunded = self.limiter.refund_charges_once(charges, spent, id).await?;
+                (refunded.decision, refunded.given)
+            }
+        };
+        Ok((Ruling::by(chain, decision), given))
     }
 
-    /// Charges what has been used: these tokens, or what the chain says.
+    /// Charges usage: these tokens, or the cost of the question. Also returns the amount beyond every debt.
     pub(crate) async fn charge(
         &self,
-        chain: Option<&Chain>,
+        owed: &Owed,
         tokens: Option<Cost>,
-    ) -> Result<ChargeDecision, StoreError> {
-        let Some(chain) = chain else { return Ok(ChargeDecision::new(Amount::ZERO, self.unlimited())) };
+    ) -> Result<(Ruling, Amount), StoreError> {
+        let Some(chain) = owed.chains().next() else { return Ok((Ruling::UNLIMITED, Amount::ZERO)) };
         let cost = |bucket: &BucketCharge| tokens.map_or(bucket.cost(), Cost::amount);
-        self.limiter.charge_late(Ask::for_chain(chain, chain.late_charges(cost))).await
+        let charged = self.limiter.charge_late(AskedCharges::of(chain, chain.late_charges(cost))).await?;
+        Ok((Ruling::by(chain, charged.decision), charged.uncovered))
     }
 
-    /// Charges what has been used by the chain, with no more time for the store than this.
+    /// Charges usage by a chain of Envoy's, with no more time for the store than this.
     pub(crate) async fn charge_within(
         &self,
         chain: &Chain,
         deadline: Duration,
     ) -> Result<Decision, StoreError> {
         let charges = chain.late_charges(BucketCharge::cost);
-        Ok(self.limiter.charge_late(Ask::for_chain(chain, charges).within(deadline)).await?.decision)
+        Ok(self.limiter.charge_late(AskedCharges::of(chain, charges).within(deadline)).await?.decision)
     }
 
-    /// Spends a chain so that it can be settled by the same id.
-    pub(crate) async fn reserve(&self, chain: Option<&Chain>, id: ReservationId) -> Decision {
-        match chain {
-            Some(chain) => self.limiter.reserve_chain(chain, id).await,
-            None => self.unlimited(),
-        }
+    /// Spends what a question owes so that it can be settled by the same id.
+    pub(crate) async fn reserve(&self, owed: &Owed, id: ReservationId) -> Ruling {
+        self.limiter.decide(Ask::from(owed).reserving(id)).await
     }
 
-    /// Makes a reserved chain cost this much in the end, once. Also returns the state of its limits.
+    /// Makes a reservation cost this much in the end, once. Also returns the state of its limits.
     pub(crate) async fn settle(
         &self,
-        chain: Option<&Chain>,
+        owed: &Owed,
         id: ReservationId,
         cost: impl Fn(&BucketCharge) -> Amount + Send + Sync,
-    ) -> Result<(Settled, Decision), SettleError> {
-        let settled = match chain {
-            Some(chain) => self.limiter.settle_chain(chain, id, cost).await?,
-            None => Settled::nothing(),
-        };
-        let decision = settled.decision.clone().unwrap_or_else(|| self.unlimited());
-        Ok((settled, decision))
+    ) -> Result<(Settled, Ruling), SettleError> {
+        let Some(chain) = owed.chains().next() else { return Ok((Settled::nothing(), Ruling::UNLIMITED)) };
+        let mut settled = self.limiter.settle_chain(chain, id, cost).await?;
+        let ruling =
+            settled.decision.take().map_or(Ruling::UNLIMITED, |decision| Ruling::by(chain, decision));
+        Ok((settled, ruling))
     }
 
-    /// Spends a chain and takes a permit of each of its concurrencies, in one step. There is no permit if it is denied, or if
-    /// none of its limits is a concurrency.
-    pub(crate) async fn acquire(&self, chain: Option<&Chain>, holder: &str) -> (Decision, Option<PermitId>) {
-        match chain {
-            Some(chain) if chain.first_permit().is_some() && chain.never_passes().is_none() => {
-                let acquired =
-                    self.limiter.acquire_unkept(Ask::from(chain), holder).inspect(|(decision, _)| {
-                        note(decision);
-                    });
-                trace::span("decision", trace::SpanKind::Internal, acquired).await
-            }
-            chain => (self.allow_chain(chain).await, None),
-        }
+    /// Spends what a question owes and takes a permit of each of its concurrencies, in one step. There is no permit if it is
+    /// denied, or if none of its limits is a concurrency.
+    pub(crate) async fn acquire(&self, owed: &Owed, holder: &str) -> (Ruling, Option<PermitId>) {
+        let takes_permit = owed.chains().any(|chain| chain.first_permit().is_some());
+        let ask = if takes_permit { Ask::from(owed) } else { asked(owed) };
+        let mut ruling = self.decide(ask.holder(holder).leaving_permit()).await;
+        let id = ruling.permit.take().map(|permit| permit.leave());
+        (ruling, id)
     }
 
     /// Keeps a permit for another hold time, and tells that. `None` if it is not held any more.
@@ -300,35 +281,32 @@ impl Decider {
         self.limiter.reset_charges(chain.charges()).await
     }
 
-    fn unlimited(&self) -> Decision {
-        Decision::unlimited(self.wall_now())
-    }
-
     /// Asks the limiter, without a future if the store answers at once. A future is boxed: inline, it would make those of all
     /// requests larger to move, also of those that need none.
-    async fn allow_ask(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
-        if !chain.is_peek()
-            && !self.limiter.store().is_shared()
-            && let Some(decision) = self.limiter.try_allow_charges(&ask)
-        {
-            return decision;
+    async fn decide(&self, ask: Ask<'_>) -> Ruling {
+        if let Some(ruling) = self.limiter.decide_now(&ask) {
+            return ruling;
         }
-        Box::pin(self.wait_for(chain, ask)).await
+        let decided = self.limiter.decide(ask).inspect(note);
+        Box::pin(trace::span("decision", trace::SpanKind::Internal, decided)).await
     }
+}
 
-    async fn wait_for(&self, chain: &Chain, ask: Ask<'_>) -> Decision {
-        if chain.is_peek() {
-            return self.limiter.peek_charges(ask).await;
-        }
-        let decided = self.limiter.allow_charges(ask).inspect(note);
-        trace::span("decision", trace::SpanKind::Internal, decided).await
+/// The question of what a request owes. Charges that spend nothing are only looked at.
+fn asked(owed: &Owed) -> Ask<'_> {
+    let ask = Ask::from(owed);
+    match &owed.enforced {
+        Enforced::Charged(chain) if chain.is_peek() => ask.peeking_enforced(),
+        _ => ask,
     }
 }
 
 /// Notes in the span what was decided.
-fn note(decision: &Decision) {
-    trace::note("spile.reason", || decision.reason().as_str());
-    trace::note("spile.limit", || decision.binding().name().to_string());
+fn note(ruling: &Ruling) {
+    trace::note("spile.reason", || ruling.reason());
+    if let Some(decision) = ruling.enforced.decision() {
+        trace::note("spile.limit", || decision.binding().name().to_string());
+    }
 }
 
 /// Gives every configured rule its series before names that callers make up can use up the bound.

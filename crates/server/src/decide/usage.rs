@@ -86,10 +86,8 @@ struct RateLevel {
 /// What the tenant has used, by the store. `None` if there is no such tenant.
 pub(crate) async fn usage_of(decider: &Decider, id: &str) -> Result<Option<TenantUsage>, BucketsError> {
     let policy = decider.policy();
-    let (Some(tenant), Some(chain)) = (policy.tenant(id), policy.buckets_of_tenant(id)) else {
-        return Ok(None);
-    };
-    let decision = decider.peek(Some(&chain)).await;
+    let Some(tenant) = policy.tenant(id) else { return Ok(None) };
+    let decision = decider.peek_chain(&policy.buckets_of_tenant(tenant)?).await;
     if decision.degraded() {
         return Err(BucketsError::Store);
     }

@@ -3,7 +3,7 @@
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use spile_core::{Decision, Reason};
-use spile_policy::{DescriptorOwed, DescriptorsOwed};
+use spile_policy::{DescriptorOwed, DescriptorsOwed, Enforced};
 
 use super::message::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitRequest};
 use super::verdict;
@@ -104,7 +104,7 @@ impl<'o> Charged<'o> {
     /// The status of each descriptor, in order.
     pub(super) fn statuses(&self) -> Vec<DescriptorStatus> {
         let mut statuses: Vec<_> = self.owed.each.iter().map(|_| verdict::unlimited()).collect();
-        if let (Some(chain), Some(decision)) = (&self.owed.enforced, &self.enforced) {
+        if let (Enforced::Charged(chain), Some(decision)) = (&self.owed.enforced, &self.enforced) {
             for (status, owed) in statuses.iter_mut().zip(&self.owed.each) {
                 if let DescriptorOwed::Enforced(places) = owed {
                     *status = verdict::status(chain, places, decision);

@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use prost::Message;
 use spile_core::{Decision, SpendTime};
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
-use spile_policy::{DescriptorOwed, DescriptorsOwed, ShadowOwed};
+use spile_policy::{DescriptorOwed, DescriptorsOwed, Enforced, ShadowOwed};
 use spile_tower::response::HeaderFields;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -211,10 +211,10 @@ impl RateLimitService {
         let one = async |(at, owed): &(usize, ShadowOwed)| {
             let within = deadline.duration_since(Instant::now());
             let decision = match owed {
-                ShadowOwed::Spend(chain) => self.decider.allow_within(chain, within).await,
+                ShadowOwed::Spend(chain) => self.decider.allow_within(chain, within).await?,
                 ShadowOwed::Late(chain) => self.decider.charge_within(chain, within).await.ok()?,
                 ShadowOwed::Refund(chain) => {
-                    timeout_at(deadline, self.decider.refund(chain, SpendTime::ThisWindow))
+                    timeout_at(deadline, self.decider.refund_chain(chain, SpendTime::ThisWindow))
                         .await
                         .ok()?
                         .ok()?
@@ -242,7 +242,7 @@ impl RateLimitService {
             let back =
                 charged.passed().filter_map(|one| match (&owed.each[one.at], one.decision.charged_at()) {
                     (DescriptorOwed::Any(chain), Some(spent)) => {
-                        Some(timeout_at(deadline, self.decider.refund(chain, SpendTime::At(spent))))
+                        Some(timeout_at(deadline, self.decider.refund_chain(chain, SpendTime::At(spent))))
                     }
                     _ => None,
                 });
@@ -254,7 +254,10 @@ impl RateLimitService {
 
     /// Spends all that is enforced, or none of it.
     async fn spend(&self, owed: &DescriptorsOwed, within: Duration) -> Option<Decision> {
-        Some(self.decider.allow_within(owed.enforced.as_ref()?, within).await)
+        match &owed.enforced {
+            Enforced::Charged(chain) => self.decider.allow_within(chain, within).await,
+            Enforced::Unlimited { .. } => None,
+        }
     }
 
     /// Decides descriptors by themselves: one alternative is enough, and what has been used is charged whatever becomes of
@@ -262,7 +265,7 @@ impl RateLimitService {
     async fn decide_alone(&self, owed: &DescriptorsOwed) -> Vec<AloneDecision> {
         let one = async |(at, owed): (usize, &DescriptorOwed)| {
             let decision = match owed {
-                DescriptorOwed::Any(chain) => self.decider.allow_within(chain, self.timeout).await,
+                DescriptorOwed::Any(chain) => self.decider.allow_within(chain, self.timeout).await?,
                 DescriptorOwed::Late(chain) => self.decider.charge_within(chain, self.timeout).await.ok()?,
                 _ => return None,
             };
@@ -281,7 +284,7 @@ impl RateLimitService {
         let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
             DescriptorOwed::Refund(chain) => {
                 // Hits below zero have no time.
-                let given_back = self.decider.refund(chain, SpendTime::ThisWindow);
+                let given_back = self.decider.refund_chain(chain, SpendTime::ThisWindow);
                 Some((at, timeout_at(deadline, given_back).await.ok()?.ok()?))
             }
             _ => None,

@@ -3,8 +3,9 @@
 use futures_util::future::join_all;
 use http::{HeaderMap, Method, Request, StatusCode};
 use spile_core::{Charges, Decision, Key, Micros, Reason};
+use spile_limiter::Ruling;
 use spile_listener::ClientBody;
-use spile_policy::{Chain, Policy};
+use spile_policy::{Owed, Policy};
 use spile_tower::response;
 
 use super::body::{read_json, read_json_up_to};
@@ -45,11 +46,11 @@ pub(crate) async fn check(
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
-    let chain = typed.owed_without_permit(&decider.in_force().policy)?;
-    let decision = decider.allow_chain(chain.as_ref()).await;
+    let owed = typed.owed_without_permit(&decider.in_force().policy)?;
+    let ruling = decider.allow(&owed).await;
     let mut body = Vec::with_capacity(USUAL_BYTES);
-    write_decision(&mut body, &decision);
-    Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
+    write_decision(&mut body, &ruling);
+    Ok(reply_with_fields(status(&ruling), &ruling, decider.wall_now(), body))
 }
 
 /// Looks without spending: 200 whatever the answer, for the question itself was answered.
@@ -65,15 +66,15 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
-    let chain = typed.owed(&decider.in_force().policy)?;
-    let decision = decider.peek(chain.as_ref()).await;
-    let status = match decision.reason() {
-        Reason::FailClosed => StatusCode::SERVICE_UNAVAILABLE,
+    let owed = typed.owed(&decider.in_force().policy)?;
+    let ruling = decider.peek(&owed).await;
+    let status = match ruling.enforced.decision().map(Decision::reason) {
+        Some(Reason::FailClosed) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::OK,
     };
     let mut body = Vec::with_capacity(USUAL_BYTES);
-    write_status(&mut body, &decision);
-    Ok(reply_with_fields(status, &decision, decider.wall_now(), body))
+    write_status(&mut body, &ruling);
+    Ok(reply_with_fields(status, &ruling, decider.wall_now(), body))
 }
 
 /// Gives tokens back, never above a capacity, and to a quota only within the window that they were spent in (`at`); with an `id` once,
@@ -95,12 +96,12 @@ pub(crate) async fn refund(
     let Object(typed): Object<TypedRefund<'_>> = parse(&body)?;
     let (typed, id, at) = typed.into_parts();
     let id = id.as_deref().map(refund_id).transpose()?;
-    let chain = typed.owed(&decider.in_force().policy)?;
-    let refunded = decider.refund_once(chain.as_ref(), at.map(|TypedMicros(at)| at).into(), id).await;
-    let (decision, given) = refunded.map_err(|why| Problem::refund_failed(&why))?;
+    let owed = typed.owed(&decider.in_force().policy)?;
+    let refunded = decider.refund(&owed, at.map(|TypedMicros(at)| at).into(), id).await;
+    let (ruling, given) = refunded.map_err(|why| Problem::refund_failed(&why))?;
     let mut body = Vec::with_capacity(USUAL_BYTES);
-    write_refund(&mut body, &decision, given);
-    Ok(reply_with_fields(StatusCode::OK, &decision, decider.wall_now(), body))
+    write_refund(&mut body, &ruling, given);
+    Ok(reply_with_fields(StatusCode::OK, &ruling, decider.wall_now(), body))
 }
 
 /// Charges what has been used, after the fact: always, and into debt where it is not there.
@@ -119,13 +120,12 @@ pub(crate) async fn charge(
     only_post(request)?;
     let body = read_json(request).await?;
     let Object(typed): Object<TypedQuestion<'_>> = parse(&body)?;
-    let owed = typed.owed_late(&decider.in_force().policy)?;
-    let (chain, tokens) = owed.map_or((None, None), |(chain, tokens)| (Some(chain), tokens));
-    let charged = decider.charge(chain.as_ref(), tokens).await;
-    let charged = charged.map_err(|why| Problem::charge_failed(&why))?;
+    let (owed, tokens) = typed.owed_late(&decider.in_force().policy)?;
+    let charged = decider.charge(&owed, tokens).await;
+    let (ruling, uncovered) = charged.map_err(|why| Problem::charge_failed(&why))?;
     let mut body = Vec::with_capacity(USUAL_BYTES);
-    write_charge(&mut body, &charged.decision, charged.uncovered);
-    Ok(reply_with_fields(StatusCode::OK, &charged.decision, decider.wall_now(), body))
+    write_charge(&mut body, &ruling, uncovered);
+    Ok(reply_with_fields(StatusCode::OK, &ruling, decider.wall_now(), body))
 }
 
 /// Decides a list of questions, one answer each, in order. One bad question refuses all, before any is charged.
@@ -144,17 +144,17 @@ pub(crate) async fn batch(
     only_post(request)?;
     let body = read_json_up_to(MAX_BATCH_BYTES, request).await?;
     let typed: AtMost<Object<TypedQuestion<'_>>, MAX_BATCH> = parse(&body.bytes)?;
-    let chains = owed_by_all(&typed, &decider.in_force().policy)?;
+    let owed = owed_by_all(&typed, &decider.in_force().policy)?;
     // Asked side by side, so that a store across the network can answer many in one round trip, but in turn with other
     // batches, so that neither they nor single questions run out of time.
-    let decisions = join_all(chains.iter().map(|chain| decider.allow_in_turn(chain.as_ref()))).await;
-    let mut body = Vec::with_capacity(USUAL_BYTES * decisions.len());
+    let rulings = join_all(owed.iter().map(|owed| decider.allow_in_turn(owed))).await;
+    let mut body = Vec::with_capacity(USUAL_BYTES * rulings.len());
     body.push(b'[');
-    for (index, decision) in decisions.iter().enumerate() {
+    for (index, ruling) in rulings.iter().enumerate() {
         if index > 0 {
             body.push(b',');
         }
-        write_decision(&mut body, decision);
+        write_decision(&mut body, ruling);
     }
     body.push(b']');
     Ok(reply(StatusCode::OK, HeaderMap::new(), JSON, body))
@@ -167,7 +167,7 @@ pub(super) fn only_post(request: &Request<ClientBody>) -> Result<(), Problem> {
 fn owed_by_all(
     typed: &AtMost<Object<TypedQuestion<'_>>, MAX_BATCH>,
     policy: &Policy,
-) -> Result<Vec<Option<Chain>>, Fault> {
+) -> Result<Vec<Owed>, Fault> {
     if !(1..=MAX_BATCH).contains(&typed.count) {
         let why = format_args!("holds {} questions; a batch takes 1 to {MAX_BATCH}", typed.count);
         return Err(Fault::new("body", why));
@@ -180,11 +180,18 @@ fn owed_by_all(
 
 pub(super) fn reply_with_fields(
     status: StatusCode,
-    decision: &Decision,
+    ruling: &Ruling,
     wall: Micros,
     body: Vec<u8>,
 ) -> HttpReply {
     let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
-    response::write_fields(decision, wall, &mut headers);
+    if let Some(decision) = ruling.enforced.decision() {
+        response::write_fields(decision, wall, &mut headers);
+    }
     reply(status, headers, JSON, body)
+}
+
+/// The status of a decision.
+pub(super) fn status(ruling: &Ruling) -> StatusCode {
+    ruling.enforced.decision().map_or(StatusCode::OK, response::status)
 }

@@ -6,19 +6,45 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spile_core::{Amount, Decision, LimitStatus, Micros};
-use spile_limiter::Settled;
+use spile_limiter::{EnforcedDecision, Ruling, Settled};
+
+/// A decision about a request to which no limit applies, without the brace that closes it.
+const UNLIMITED: &str = concat!(
+    r#"{"allowed":true,"limit":null,"remaining":null,"retryAfterMs":0,"resetAfterMs":0,"limitedBy":null,"#,
+    r#""reason":"unlimited","degraded":false,"at":null,"limits":[]"#
+);
 
 /// Appends the decision in the shape that `POST /v1/check` answers with.
-pub(crate) fn write_decision(out: &mut Vec<u8>, decision: &Decision) {
-    write_decision_at(out, decision, decision.charged_at());
+pub(crate) fn write_decision(out: &mut Vec<u8>, ruling: &Ruling) {
+    write_ruling(out, ruling, Decision::charged_at);
 }
 
 /// Appends a decision that has charged nothing, in the same shape.
-pub(crate) fn write_status(out: &mut Vec<u8>, decision: &Decision) {
-    write_decision_at(out, decision, None);
+pub(crate) fn write_status(out: &mut Vec<u8>, ruling: &Ruling) {
+    write_ruling(out, ruling, |_| None);
 }
 
-fn write_decision_at(out: &mut Vec<u8>, decision: &Decision, charged_at: Option<Micros>) {
+fn write_ruling(out: &mut Vec<u8>, ruling: &Ruling, charged_at: fn(&Decision) -> Option<Micros>) {
+    match &ruling.enforced {
+        EnforcedDecision::Decided(decision) => write_limited(out, decision, charged_at(decision)),
+        EnforcedDecision::Unlimited => text(out, UNLIMITED),
+    }
+    if let Some(watched) = ruling.shadow.first() {
+        // Ids of rules are made of the same letters as names of limits.
+        quoted(out, ",\"shadow\":{\"ruleId\":", &watched.rule);
+        text(out, if watched.would_allow() { ",\"allowed\":true" } else { ",\"allowed\":false" });
+        match watched.limited_by() {
+            Some(name) => quoted(out, ",\"limitedBy\":", name),
+            None => text(out, ",\"limitedBy\":null"),
+        }
+        number(out, ",\"retryAfterMs\":", ms_ceil(watched.retry_after()));
+        text(out, "}");
+    }
+    text(out, "}");
+}
+
+/// Appends a decision without the brace that closes it.
+fn write_limited(out: &mut Vec<u8>, decision: &Decision, charged_at: Option<Micros>) {
     let binding = decision.binding();
     text(out, if decision.allowed() { "{\"allowed\":true" } else { "{\"allowed\":false" });
     amount(out, ",\"limit\":", binding.limit().capacity());
@@ -40,32 +66,32 @@ fn write_decision_at(out: &mut Vec<u8>, decision: &Decision, charged_at: Option<
         text(out, if index == 0 { "" } else { "," });
         write_limit(out, status);
     }
-    text(out, "]}");
+    text(out, "]");
 }
 
 /// Appends the decision in the shape that `POST /v1/refund` answers with.
-pub(crate) fn write_refund(out: &mut Vec<u8>, decision: &Decision, given: bool) {
+pub(crate) fn write_refund(out: &mut Vec<u8>, ruling: &Ruling, given: bool) {
     text(out, if given { "{\"refunded\":true" } else { "{\"refunded\":false" });
-    write_members(out, decision, None);
+    write_members(out, ruling, |_| None);
 }
 
 /// Appends the decision in the shape that `POST /v1/charge` answers with.
-pub(crate) fn write_charge(out: &mut Vec<u8>, decision: &Decision, uncovered: Amount) {
+pub(crate) fn write_charge(out: &mut Vec<u8>, ruling: &Ruling, uncovered: Amount) {
     amount(out, "{\"uncovered\":", uncovered);
-    write_members(out, decision, decision.charged_at());
+    write_members(out, ruling, Decision::charged_at);
 }
 
 /// Appends the decision in the shape that `POST /v1/reserve` answers with. An id is of letters, digits, `-` and `_`.
-pub(crate) fn write_reservation(out: &mut Vec<u8>, decision: &Decision, id: Option<&str>) {
+pub(crate) fn write_reservation(out: &mut Vec<u8>, ruling: &Ruling, id: Option<&str>) {
     match id {
         Some(id) => quoted(out, "{\"id\":", id),
         None => text(out, "{\"id\":null"),
     }
-    write_members(out, decision, decision.charged_at());
+    write_members(out, ruling, Decision::charged_at);
 }
 
 /// Appends the decision in the shape that `POST /v1/settle` answers with.
-pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: &Settled) {
+pub(crate) fn write_settled(out: &mut Vec<u8>, ruling: &Ruling, settled: &Settled) {
     text(out, if settled.already { "{\"settled\":false" } else { "{\"settled\":true" });
     amount(out, ",\"uncovered\":", settled.uncovered);
     text(out, ",\"costs\":{");
@@ -80,12 +106,12 @@ pub(crate) fn write_settled(out: &mut Vec<u8>, decision: &Decision, settled: &Se
         amount(out, ":", cost);
     }
     text(out, "}");
-    write_members(out, decision, None);
+    write_members(out, ruling, |_| None);
 }
 
 /// Appends the decision in the shape that `POST /v1/acquire` answers with: the permit and its hold time, if there is one. A permit
 /// is of letters, digits, `-` and `_`.
-pub(crate) fn write_acquired(out: &mut Vec<u8>, decision: &Decision, permit: Option<(&str, Duration)>) {
+pub(crate) fn write_acquired(out: &mut Vec<u8>, ruling: &Ruling, permit: Option<(&str, Duration)>) {
     match permit {
         Some((permit, hold)) => {
             quoted(out, "{\"permit\":", permit);
@@ -94,7 +120,7 @@ pub(crate) fn write_acquired(out: &mut Vec<u8>, decision: &Decision, permit: Opt
         }
         None => text(out, "{\"permit\":null,\"holdMs\":null,\"renewAfterMs\":null"),
     }
-    write_members(out, decision, decision.charged_at());
+    write_members(out, ruling, Decision::charged_at);
 }
 
 /// Appends what `POST /v1/renew` answers with.
@@ -110,9 +136,9 @@ pub(crate) fn write_released(out: &mut Vec<u8>, released: bool) {
 }
 
 /// Appends the members of a decision to an object that has been opened and has members.
-fn write_members(out: &mut Vec<u8>, decision: &Decision, charged_at: Option<Micros>) {
+fn write_members(out: &mut Vec<u8>, ruling: &Ruling, charged_at: fn(&Decision) -> Option<Micros>) {
     let start = out.len();
-    write_decision_at(out, decision, charged_at);
+    write_ruling(out, ruling, charged_at);
     // In place of the brace that opened the decision.
     out[start] = b',';
 }

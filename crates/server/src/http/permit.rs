@@ -6,11 +6,10 @@ use http::{HeaderMap, Request, StatusCode};
 use spile_core::PermitId;
 use spile_listener::ClientBody;
 use spile_policy::Chain;
-use spile_tower::response;
 use tokio::task::yield_now;
 
 use super::body::read_json;
-use super::check::{USUAL_BYTES, only_post, reply_with_fields};
+use super::check::{USUAL_BYTES, only_post, reply_with_fields, status};
 use super::json::{write_acquired, write_released, write_renewed};
 use super::problem::Problem;
 use super::reply::{HttpReply, reply};
@@ -43,20 +42,20 @@ pub(crate) async fn acquire(
     let (question, holder) = typed.into_parts();
     let holder = holder.as_deref().map_or_else(|| peer.ip().to_string(), str::to_owned);
     PermitId::check_holder(&holder).map_err(|why| Fault::new("holder", why))?;
-    let chain = question.owed_with_permit(&decider.in_force().policy)?;
+    let owed = question.owed_with_permit(&decider.in_force().policy)?;
     // Lets the connection notice that its client has hung up: then this future is dropped, and no permit is taken.
     yield_now().await;
-    let (decision, id) = decider.acquire(chain.as_ref(), &holder).await;
-    let permit = id.as_ref().map(|id| PermitTicket::new(id, &decision, chain.as_ref(), question).to_text());
-    let hold = chain.as_ref().and_then(Chain::hold);
-    let unanswered = chain.zip(id).map(|(chain, id)| UnansweredPermit::new(decider, chain, id));
+    let (ruling, id) = decider.acquire(&owed, &holder).await;
+    let permit = id.as_ref().map(|id| PermitTicket::new(id, &ruling, &owed, question).to_text());
+    let hold = owed.chains().find_map(Chain::hold);
+    let unanswered = id.map(|id| UnansweredPermit::new(decider, owed, id));
     yield_now().await;
     if let Some(unanswered) = unanswered {
         unanswered.answer();
     }
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
-    write_acquired(&mut body, &decision, permit.as_deref().zip(hold));
-    Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
+    write_acquired(&mut body, &ruling, permit.as_deref().zip(hold));
+    Ok(reply_with_fields(status(&ruling), &ruling, decider.wall_now(), body))
 }
 
 /// Keeps a permit for another hold time.

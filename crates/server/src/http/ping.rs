@@ -39,14 +39,13 @@ pub(crate) async fn ping(
     let original = Original::itself(&parts).map_err(|why| Problem::new(StatusCode::BAD_REQUEST, why))?;
     let facts = auth::facts(&parts, &original, peer, &in_force);
     let owed = in_force.policy.owed_by_api_key(&facts, &X_API_KEY);
-    let (decision, now) = (auth::allow(decider, &owed).await?, decider.wall_now());
+    let (ruling, now) = (auth::allow(decider, &owed).await?, decider.wall_now());
     let mut headers = HeaderMap::new();
-    match &decision {
-        Some(decision) if !decision.allowed() => {
+    if let Some(decision) = ruling.enforced.decision() {
+        if !decision.allowed() {
             return Ok(response::refusal(decision, now).map(Full::new));
         }
-        Some(decision) => response::write_fields(decision, now, &mut headers),
-        None => {}
+        response::write_fields(decision, now, &mut headers);
     }
     Ok(reply(StatusCode::OK, headers, "application/json", "{\"message\":\"pong\"}"))
 }

@@ -10,11 +10,10 @@ use sha2::{Digest, Sha256};
 use spile_core::{Amount, Cost, DecisionSource, Reason, ReservationId, ReservationTtlError};
 use spile_limiter::SettleError;
 use spile_listener::ClientBody;
-use spile_policy::{BucketCharge, Chain, Policy};
-use spile_tower::response;
+use spile_policy::{BucketCharge, Chain, Owed, Policy};
 
 use super::body::read_json;
-use super::check::{USUAL_BYTES, only_post, reply_with_fields};
+use super::check::{USUAL_BYTES, only_post, reply_with_fields, status};
 use super::json::{write_reservation, write_settled};
 use super::problem::Problem;
 use super::reply::HttpReply;
@@ -46,12 +45,15 @@ pub(crate) async fn reserve(
     let Object(typed): Object<TypedReserve<'_>> = parse(&body)?;
     let (question, ttl) = typed.into_parts();
     let ttl = ttl.map_or(USUAL_TTL, |Ttl(ttl)| ttl);
-    let chain = question.owed_without_permit(&decider.in_force().policy)?;
-    let ticket = ReservationTicket::new(ttl, chain.as_ref(), question);
+    let owed = question.owed_without_permit(&decider.in_force().policy)?;
+    let ticket = ReservationTicket::new(ttl, &owed, question);
     let (text, id) = ticket.to_text()?;
-    let decision = decider.reserve(chain.as_ref(), id).await;
-    let by_store = decision.reason() == Reason::Ok && decision.source() == DecisionSource::Store;
-    let text = match (by_store || decision.may_have_run(), decision.allowed()) {
+    let ruling = decider.reserve(&owed, id).await;
+    let is_reserved = ruling.decisions().any(|decision| {
+        let by_store = decision.reason() == Reason::Ok && decision.source() == DecisionSource::Store;
+        by_store || decision.may_have_run()
+    });
+    let text = match (is_reserved, ruling.allowed()) {
         (true, _) => Some(text),
         // It may pass although the store has reserved nothing, which is settled by doing nothing.
         (false, true) => {
@@ -60,8 +62,8 @@ pub(crate) async fn reserve(
         (false, false) => None,
     };
     let mut body = Vec::with_capacity(2 * USUAL_BYTES);
-    write_reservation(&mut body, &decision, text.as_deref());
-    Ok(reply_with_fields(response::status(&decision), &decision, decider.wall_now(), body))
+    write_reservation(&mut body, &ruling, text.as_deref());
+    Ok(reply_with_fields(status(&ruling), &ruling, decider.wall_now(), body))
 }
 
 /// Makes a reservation cost what it did in the end, once and by one amount, however often it is sent: less is given back, more is
@@ -96,15 +98,16 @@ pub(crate) async fn settle(
         .into());
     }
     let cost = cost.map(|cost| checked("cost", cost)).transpose()?;
-    let (chain, id) =
+    let (owed, id) =
         ReservationTicket::parse(text.as_bytes(), &decider.in_force().policy).ok_or_else(|| {
             Fault::new("id", "is not the id of a reservation; it takes what /v1/reserve answered")
         })?;
     let costs = costs.unwrap_or_default();
     for (name, cost) in &costs {
-        let names = chain.iter().flat_map(Chain::buckets).map(|bucket| bucket.limit().name().unshadowed());
-        if names.clone().all(|known| known != name) {
-            let names = names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let buckets = owed.chains().flat_map(Chain::buckets);
+        let names: Vec<_> = buckets.map(|bucket| bucket.limit().name().unshadowed()).collect();
+        if names.iter().all(|known| known != name) {
+            let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
             let why = format_args!("has `{name}`, which is no limit of the reservation; it has {names}");
             return Err(Fault::new("costs", why).into());
         }
@@ -115,14 +118,14 @@ pub(crate) async fn settle(
         // A limit that is not named keeps its amount.
         None => cost.map_or(bucket.cost(), |cost| bucket.cost_at(cost)),
     };
-    let (settled, decision) = decider.settle(chain.as_ref(), id, cost).await.map_err(|why| match why {
+    let (settled, ruling) = decider.settle(&owed, id, cost).await.map_err(|why| match why {
         SettleError::Expired => Problem::reservation_expired(),
         SettleError::Unknown => Problem::reservation_unknown(),
         _ => Problem::settle_failed(),
     })?;
     let mut body = Vec::with_capacity(USUAL_BYTES);
-    write_settled(&mut body, &decision, &settled);
-    Ok(reply_with_fields(StatusCode::OK, &decision, decider.wall_now(), body))
+    write_settled(&mut body, &ruling, &settled);
+    Ok(reply_with_fields(StatusCode::OK, &ruling, decider.wall_now(), body))
 }
 
 /// The charges of a reservation. They are the id that its caller gets, so that every instance can settle it.
@@ -138,12 +141,12 @@ struct ReservationTicket<'a> {
 }
 
 impl<'a> ReservationTicket<'a> {
-    fn new(ttl: Duration, chain: Option<&Chain>, question: TypedQuestion<'a>) -> Self {
+    fn new(ttl: Duration, owed: &Owed, question: TypedQuestion<'a>) -> Self {
         let mut random = [0; 16];
         getrandom::fill(&mut random).expect("the system has random numbers");
         let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
         let random = BASE64_URL_SAFE_NO_PAD.encode(random);
-        Self { random, ttl_us, charges: RecordedChain::new(chain, false, question) }
+        Self { random, ttl_us, charges: RecordedChain::new(owed, false, question) }
     }
 
     /// The text, and the id by which the store knows it.
@@ -153,14 +156,16 @@ impl<'a> ReservationTicket<'a> {
         Ok((BASE64_URL_SAFE_NO_PAD.encode(json), id))
     }
 
-    /// The charges under the limits in force, `None` if none was made, and the id. `None` if the text is not a ticket.
-    fn parse(text: &[u8], policy: &Policy) -> Option<(Option<Chain>, ReservationId)> {
+    /// The charges under the limits in force, as far as any were made, and the id. `None` if the text is not a ticket.
+    fn parse(text: &[u8], policy: &Policy) -> Option<(Owed, ReservationId)> {
         let json = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
         let ticket: ReservationTicket<'_> = serde_json::from_slice(&json).ok()?;
-        let chain = ticket.charges.restore(policy).map(|(chain, _)| chain);
-        let is_whole = chain.is_some() || ticket.charges.is_empty();
-        let id = ticket.id_of(&json).ok().filter(|_| is_whole)?;
-        Some((chain, id))
+        let owed = match ticket.charges.restore(policy) {
+            Some((chain, _)) => chain.into(),
+            None if ticket.charges.is_empty() => Owed::default(),
+            None => return None,
+        };
+        Some((owed, ticket.id_of(&json).ok()?))
     }
 
     fn id_of(&self, json: &[u8]) -> Result<ReservationId, ReservationTtlError> {

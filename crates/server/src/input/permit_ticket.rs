@@ -4,7 +4,8 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use spile_core::{Decision, PermitId};
-use spile_policy::{Chain, Policy};
+use spile_limiter::Ruling;
+use spile_policy::{Chain, Owed, Policy};
 
 use super::fault::Fault;
 use super::recorded_chain::RecordedChain;
@@ -32,14 +33,10 @@ pub(crate) struct PresentedPermit {
 }
 
 impl<'a> PermitTicket<'a> {
-    pub(crate) fn new(
-        id: &'a PermitId,
-        decision: &Decision,
-        chain: Option<&Chain>,
-        question: TypedQuestion<'a>,
-    ) -> Self {
-        let places = RecordedChain::new(chain, true, question);
-        Self { id: id.as_str().into(), degraded: decision.degraded(), places }
+    pub(crate) fn new(id: &'a PermitId, ruling: &Ruling, owed: &Owed, question: TypedQuestion<'a>) -> Self {
+        let places = RecordedChain::new(owed, true, question);
+        let degraded = ruling.enforced.decision().is_some_and(Decision::degraded);
+        Self { id: id.as_str().into(), degraded, places }
     }
 
     pub(crate) fn to_text(&self) -> String {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spile_core::{Amount, Charges, Limit, LimitName, NamedLimit};
-use spile_policy::{Chain, Policy, identity};
+use spile_policy::{Chain, Owed, Policy, identity};
 
 use super::tokens::{Tokens, TypedTokens};
 use super::typed::TypedQuestion;
@@ -55,13 +55,13 @@ impl RecordedBucket {
 }
 
 impl<'a> RecordedChain<'a> {
-    /// Records the charges of a chain that are of concurrencies, or those that are not.
-    pub(crate) fn new(chain: Option<&Chain>, of_permits: bool, question: TypedQuestion<'a>) -> Self {
+    /// Records the charges of a question that are of concurrencies, or those that are not. It has one chain at most.
+    pub(crate) fn new(owed: &Owed, of_permits: bool, question: TypedQuestion<'a>) -> Self {
         // A cost that the limits do not take any more must not hide them.
         let question = TypedQuestion { cost: Some(TypedTokens(Amount::ZERO)), ..question };
-        let shadow = chain.is_some_and(Chain::is_shadow);
+        let shadow = owed.chains().any(Chain::is_shadow);
         let mut recorded = Self { question, shadow, keys: Vec::new(), buckets: Vec::new() };
-        let charged = chain.into_iter().flat_map(Chain::charged);
+        let charged = owed.chains().take(1).flat_map(Chain::charged);
         for (key, bucket) in
             charged.filter(|(_, bucket)| bucket.limit().limit().is_concurrency() == of_permits)
         {
@@ -87,8 +87,8 @@ impl<'a> RecordedChain<'a> {
         if self.buckets.len() > Charges::MAX {
             return None;
         }
-        let now = self.question.owed(policy).ok().flatten();
-        let now = now.as_ref();
+        let now = self.question.owed(policy).unwrap_or_default();
+        let now = now.chains().next();
         let mut chain = Chain::new(now.and_then(Chain::rule))
             .for_tenant(now.and_then(Chain::tenant))
             .on_failure(now.and_then(Chain::failure_policy))
@@ -101,7 +101,7 @@ impl<'a> RecordedChain<'a> {
             let in_force = asked.or_else(|| policy.limit(&name));
             let limit = bucket.limit_now(asked, in_force)?;
             all_in_force &= in_force.is_some_and(|now| now.shape().code() == limit.shape().code());
-            chain.restore(&key, NamedLimit::new(name, limit), bucket.cost.0, bucket.fixed).ok()?;
+            chain.charge_limit(&key, NamedLimit::new(name, limit), bucket.cost.0, bucket.fixed).ok()?;
         }
         (!chain.is_empty()).then_some((chain, all_in_force))
     }

@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use spile_core::{Amount, Charges, Cost, Key, Limit, LimitError, Micros, PermitId, RefundId};
-use spile_policy::{Chain, Policy};
+use spile_policy::{Owed, Policy};
 
 use crate::input::fault::Fault;
 use crate::input::tokens::TypedTokens;
@@ -33,8 +33,8 @@ pub(crate) struct TypedQuestion<'a> {
 }
 
 impl TypedQuestion<'_> {
-    /// What the question asks for. `None` if nothing limits it.
-    pub(crate) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
+    /// What the question asks for.
+    pub(crate) fn owed(&self, policy: &Policy) -> Result<Owed, Fault> {
         let Self { rule_id, plans, cost, capacity, refill_per_second, .. } = self;
         let cost = cost.map(|TypedTokens(amount)| amount);
         match (rule_id.as_deref(), plans, capacity, refill_per_second) {
@@ -45,32 +45,30 @@ impl TypedQuestion<'_> {
             }
             (None, Some(plans), None, None) => {
                 let plans = plans.iter().map(|plan| &**plan);
-                Ok(Some(policy.owed_by_plans(self.identity()?, plans, cost.unwrap_or(Amount::TOKEN))?))
+                Ok(policy.owed_by_plans(self.identity()?, plans, cost.unwrap_or(Amount::TOKEN))?)
             }
             (Some(id), None, Some(TypedTokens(capacity)), Some(TypedTokens(refill))) => {
                 let limit = Limit::per_second(*refill).burst(*capacity).build().map_err(own_limit_fault)?;
                 let identity = self.identity()?;
-                Ok(Some(policy.owed_by_limit(id, None, identity, limit, cost.unwrap_or(Amount::TOKEN))?))
+                Ok(policy.owed_by_limit(id, None, identity, limit, cost.unwrap_or(Amount::TOKEN))?)
             }
             _ => Err(self.unclear()),
         }
     }
 
-    /// The same for a question that could not release a permit: one that needs it is refused.
-    pub(crate) fn owed_without_permit(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
-        let chain = self.owed(policy)?.map(Chain::without_permit).transpose();
-        chain.map(Option::flatten).map_err(|why| Fault::new(self.asked_by(), why))
+    /// What a question asks for that could not release a permit: one that needs it is refused.
+    pub(crate) fn owed_without_permit(&self, policy: &Policy) -> Result<Owed, Fault> {
+        self.owed(policy)?.without_permit().map_err(|why| Fault::new(self.asked_by(), why))
     }
 
-    /// The same for a question that takes a permit. Plans that it names must have a concurrency; a rule may lead to a plan that
+    /// What a question asks for that takes a permit. Plans that it names must have a concurrency; a rule may lead to a plan that
     /// has none.
-    pub(crate) fn owed_with_permit(&self, policy: &Policy) -> Result<Option<Chain>, Fault> {
-        match self.owed(policy)? {
-            Some(chain) if self.plans.is_some() => {
-                chain.with_permit().map(Some).map_err(|why| Fault::new("plans", why))
-            }
-            chain => Ok(chain),
+    pub(crate) fn owed_with_permit(&self, policy: &Policy) -> Result<Owed, Fault> {
+        let owed = self.owed(policy)?;
+        if self.plans.is_none() {
+            return Ok(owed);
         }
+        owed.with_permit().map_err(|why| Fault::new("plans", why))
     }
 
     /// The field that leads to the limits.
@@ -79,12 +77,12 @@ impl TypedQuestion<'_> {
     }
 
     /// What is to be charged after the fact, and the tokens, if they are not the rule's own. They may be more than a limit can
-    /// hold. `None` if nothing limits it.
-    pub(crate) fn owed_late(mut self, policy: &Policy) -> Result<Option<(Chain, Option<Cost>)>, Fault> {
+    /// hold.
+    pub(crate) fn owed_late(mut self, policy: &Policy) -> Result<(Owed, Option<Cost>), Fault> {
         let tokens = self.cost.map(|TypedTokens(amount)| Cost::new(amount)).transpose();
         let tokens = tokens.map_err(|why| Fault::new("cost", why))?;
         self.cost = tokens.map(|_| TypedTokens(Amount::ZERO));
-        Ok(self.owed(policy)?.map(|chain| (chain, tokens)))
+        Ok((self.owed(policy)?, tokens))
     }
 
     fn identity(&self) -> Result<&str, Fault> {

@@ -16,6 +16,7 @@ use utoipa::{IntoResponses, PartialSchema, ToSchema};
 
 use super::headers::{self, LIMITED, REFUSED};
 use super::problems::{Problem, answers, other_method, problem};
+use crate::decide::explanation::ShadowOutcome;
 use crate::input::tokens::Tokens;
 
 type Responses = BTreeMap<String, RefOr<Response>>;
@@ -322,12 +323,13 @@ fn with_member(schema: RefOr<Schema>, name: &str, member: RefOr<Schema>, require
 pub(crate) struct Decision {
     /// Whether the request may pass.
     allowed: bool,
-    /// Capacity of the limit that binds: on a denial the one with the longest wait, else the one that will deny first.
-    #[schema(value_type = f64, minimum = 0)]
-    limit: Tokens,
-    /// Tokens left under it, rounded down to the smallest amount of its unit.
-    #[schema(value_type = f64, minimum = 0)]
-    remaining: Tokens,
+    /// Capacity of the limit that binds: on a denial the one with the longest wait, else the one that will deny first. `null` if no
+    /// limit applies.
+    #[schema(value_type = Option<f64>, minimum = 0)]
+    limit: Option<Tokens>,
+    /// Tokens left under it, rounded down to the smallest amount of its unit. `null` if no limit applies.
+    #[schema(value_type = Option<f64>, minimum = 0)]
+    remaining: Option<Tokens>,
     /// Milliseconds until the same question would be allowed; 0 where it is.
     retry_after_ms: u64,
     /// Milliseconds until the bucket of the limit that binds is full.
@@ -341,8 +343,12 @@ pub(crate) struct Decision {
     /// When the store charged, by its clock, in microseconds: a refund sends it back. `null` if it charged nothing.
     #[schema(minimum = 0)]
     at: Option<u64>,
-    /// Each limit of the chain.
+    /// Each limit of the chain. Empty if no limit applies.
     limits: Vec<LimitState>,
+    /// What a rule in shadow mode would have decided, if one was evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    shadow: Option<ShadowOutcome>,
 }
 
 /// Why a decision is as it is.
@@ -359,8 +365,8 @@ enum Reason {
     FailClosed,
     /// The store failed, and the embedded one decided.
     Local,
-    /// There were not, but the rule only watches.
-    Shadow,
+    /// No limit applies.
+    Unlimited,
 }
 
 /// The state of one limit of a chain.
@@ -538,8 +544,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use spile_core::{Amount, Charges, Key, Limit, Plan};
-    use spile_limiter::RateLimiter;
+    use spile_limiter::{RateLimiter, Ruling};
     use spile_memory::MemoryStore;
+    use spile_policy::{Chain, ResolvedKey};
 
     use super::*;
     use crate::http::{
@@ -590,13 +597,31 @@ mod tests {
         let free = Plan::new("free", Limit::per_second(1).burst(3)).expect("a plan");
         let limiter = RateLimiter::builder().store(MemoryStore::new()).plans([free]).build();
         for _ in 0..5 {
-            let decision = limiter.allow("a", ["free"], 1).await.expect("a question");
-            let mut text = Vec::new();
-            write_decision(&mut text, &decision);
-            let read: Decision = serde_json::from_slice(&text).expect("the document says what is written");
-            let written: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON");
-            assert_eq!(serde_json::to_value(read).expect("it is JSON"), written);
+            let charges = limiter.charges("a", ["free"], 1).expect("a question");
+            let ruling = limiter.decide(charges).await;
+            is_what_is_written(&ruling);
         }
+        is_what_is_written(&Ruling::UNLIMITED);
+        is_what_is_written(&shadowed());
+    }
+
+    fn is_what_is_written(ruling: &Ruling) {
+        let mut text = Vec::new();
+        write_decision(&mut text, ruling);
+        let read: Decision = serde_json::from_slice(&text).expect("the document says what is written");
+        let written: serde_json::Value = serde_json::from_slice(&text).expect("it is JSON");
+        assert_eq!(serde_json::to_value(read).expect("it is JSON"), written);
+    }
+
+    /// The answer to a question about a rule in shadow mode.
+    fn shadowed() -> Ruling {
+        let free = Plan::new("free", Limit::per_second(1).burst(3)).expect("a plan");
+        let mut chain = Chain::new(Some("watch")).shadow(true);
+        chain.charge(&ResolvedKey::of(&["static:", "a"]), &free, 1).expect("there is room");
+        let decision = MemoryStore::new().run(spile_core::Operation::Spend, &chain.charges()).into_outcome();
+        let source = spile_core::DecisionSource::Store;
+        let decision = spile_core::Decision::from_outcome(&chain.charges(), &decision, source);
+        Ruling::by(&chain, decision)
     }
 
     /// The document's members of an object, by the schema that it is made of.
@@ -628,7 +653,7 @@ mod tests {
 
     #[test]
     fn what_is_written_beside_a_decision_is_what_the_document_says() {
-        let decision = spile_core::Decision::unlimited(spile_core::Micros::from_secs(1));
+        let decision = shadowed();
         let written = |write: &dyn Fn(&mut Vec<u8>)| {
             let mut text = Vec::new();
             write(&mut text);

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use http::{HeaderName, Method};
 use spile_core::{Decision, LimitName, Micros};
 use spile_gateway::RouteFinder;
-use spile_policy::{Chain, Credential, Facts, Owed, Policy, PolicyRefusal, single_value};
+use spile_policy::{Chain, Credential, Enforced, Facts, Owed, Policy, PolicyRefusal, single_value};
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::clock::LogClock;
@@ -179,35 +179,35 @@ impl Scenario {
         at: Micros,
         tell: &mut impl FnMut(&LimitedRequest<'_>),
     ) -> ReplayOutcome {
-        let mut outcome = ReplayOutcome::Allowed;
-        let enforced = owed.enforced.as_ref().map(|chain| (chain, self.ask(chain)));
-        let limited = enforced.as_ref().is_some_and(|(_, decision)| !decision.allowed());
-        if let Some((chain, decision)) = &enforced
-            && (limited || refused.is_none())
-        {
-            outcome = if limited { ReplayOutcome::Limited } else { ReplayOutcome::Allowed };
+        let ruling = self.decider.allow(owed).now_or_never().expect("the embedded store answers at once");
+        let limited = !ruling.allowed();
+        let mut outcome = if limited { ReplayOutcome::Limited } else { ReplayOutcome::Allowed };
+        let counts = limited || refused.is_none();
+        let enforced = match (&owed.enforced, ruling.enforced.decision()) {
+            (Enforced::Charged(chain), Some(decision)) => Some((chain, decision)),
+            _ => None,
+        };
+        if let Some((chain, decision)) = enforced.filter(|_| counts) {
             self.count(chain, decision, outcome, at, tell);
         }
         if let Some(why) = refused.filter(|_| !limited) {
             outcome = ReplayOutcome::Refused;
-            let charged = || owed.enforced.as_ref().and_then(Chain::rule);
+            let charged = || enforced.and_then(|(chain, _)| chain.rule());
             let rule = owed.refusal.as_ref().and_then(refusing_rule).or_else(charged).unwrap_or(NO_RULE);
             self.tally.under_rule(rule, false, outcome, at);
             self.tally.refusal(rule, why);
             let (config, wait) = (&*self.name, Duration::ZERO);
             tell(&LimitedRequest { config, outcome, rule, limit: None, key: "", wait });
         }
-        let watched = if limited || refused.is_some() { &[][..] } else { &owed.shadow[..] };
-        for chain in watched {
-            let decision = self.ask(chain);
-            let would_limit = decision.limited_by().is_some();
+        for (chain, watched) in owed.shadow.iter().zip(&ruling.shadow).filter(|_| counts) {
+            let would_limit = !watched.would_allow();
             let own = if would_limit { ReplayOutcome::WouldLimit } else { ReplayOutcome::Allowed };
-            self.count(chain, &decision, own, at, tell);
+            self.count(chain, &watched.decision, own, at, tell);
             if would_limit && outcome == ReplayOutcome::Allowed {
                 outcome = own;
             }
         }
-        if enforced.is_none() && owed.shadow.is_empty() && refused.is_none() {
+        if owed.is_empty() && refused.is_none() {
             self.tally.unlimited += 1;
         }
         outcome
@@ -238,12 +238,6 @@ impl Scenario {
             key: key.as_str(),
             wait,
         });
-    }
-
-    /// Decides as every door does.
-    fn ask(&self, chain: &Chain) -> Decision {
-        let decision = self.decider.allow_chain(Some(chain)).now_or_never();
-        decision.expect("the embedded store answers at once")
     }
 }
 

@@ -1,8 +1,11 @@
 //! `SPILE.CHECK rule identity [cost]`, `SPILE.PEEK`, `SPILE.CHARGE` and `SPILE.REFUND … [ID id] [AT at]`: the decision API over the
 //! Redis protocol.
 
-use spile_core::{Amount, Cost, Decision, Micros, RefundId, SpendTime, StoreError};
-use spile_policy::{Chain, Policy};
+use std::time::Duration;
+
+use spile_core::{Amount, Cost, Decision, LimitName, Micros, RefundId, SpendTime, StoreError};
+use spile_limiter::Ruling;
+use spile_policy::{Owed, Policy};
 
 use super::reply::RespReply;
 use crate::decide::Decider;
@@ -39,8 +42,9 @@ pub(super) struct Check<'a> {
     spent: SpendTime,
 }
 
-/// The decision of a command, when it charged, and for a refund whether it was given now, for a late charge the amount beyond every debt.
-pub(super) type Checked = (Decision, Option<Micros>, Option<(&'static str, RespReply)>);
+/// The decision of a command, whether it charged, and for a refund whether it was given now, for a late charge the amount beyond every
+/// debt.
+pub(super) type Checked = (Ruling, bool, Option<(&'static str, RespReply)>);
 
 impl<'a> Check<'a> {
     /// Reads the arguments after the name of the command.
@@ -88,53 +92,46 @@ impl<'a> Check<'a> {
         self.identity
     }
 
-    /// The charges. `None` if no limit applies.
-    pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, RespReply> {
+    /// What the command asks for.
+    pub(super) fn owed(&self, policy: &Policy) -> Result<Owed, RespReply> {
         // What has been used may cost more than a limit can hold.
         let cost = self.cost.map(|cost| if self.verb == Verb::Charge { Amount::ZERO } else { cost.amount() });
         let owed = policy.owed_by_identity(self.rule, self.identity, cost);
         let owed = owed.map_err(|wrong| RespReply::error(format!("ERR {}: {wrong}", wrong.field())))?;
-        match owed {
-            Some(chain) if self.verb == Verb::Check => {
-                let chain = chain.without_permit();
-                chain.map_err(|wrong| RespReply::error(format!("ERR ruleId: {wrong}")))
-            }
-            owed => Ok(owed),
+        if self.verb == Verb::Check {
+            return owed.without_permit().map_err(|wrong| RespReply::error(format!("ERR ruleId: {wrong}")));
         }
+        Ok(owed)
     }
 
     /// Asks the decider.
     pub(super) async fn run(
         &self,
         decider: &Decider,
-        chain: Option<&Chain>,
+        owed: &Owed,
         in_bulk: bool,
     ) -> Result<Checked, StoreError> {
+        let buckets = owed.bucket_count();
         match (self.verb, in_bulk) {
             // A permit is acquired elsewhere.
-            (Verb::Check | Verb::Acquire, false) => Ok(charged(decider.allow_chain(chain).await, None)),
-            (Verb::Check | Verb::Acquire, true) => Ok(charged(decider.allow_in_turn(chain).await, None)),
-            (Verb::Peek, false) => Ok((decider.peek(chain).await, None, None)),
-            (Verb::Peek, true) => Ok((decider.in_turn(chain, decider.peek(chain)).await, None, None)),
+            (Verb::Check | Verb::Acquire, false) => Ok((decider.allow(owed).await, true, None)),
+            (Verb::Check | Verb::Acquire, true) => Ok((decider.allow_in_turn(owed).await, true, None)),
+            (Verb::Peek, false) => Ok((decider.peek(owed).await, false, None)),
+            (Verb::Peek, true) => Ok((decider.in_turn(buckets, decider.peek(owed)).await, false, None)),
             (Verb::Refund, in_bulk) => {
-                let refund = decider.refund_once(chain, self.spent, self.id);
-                let refunded = if in_bulk { decider.in_turn(chain, refund).await } else { refund.await };
-                refunded.map(|(decision, given)| {
-                    (decision, None, Some(("refunded", RespReply::Int(given.into()))))
-                })
+                let refund = decider.refund(owed, self.spent, self.id);
+                let refunded = if in_bulk { decider.in_turn(buckets, refund).await } else { refund.await };
+                let (ruling, given) = refunded?;
+                Ok((ruling, false, Some(("refunded", RespReply::Int(given.into())))))
             }
             (Verb::Charge, in_bulk) => {
-                let charge = decider.charge(chain, self.cost);
-                let done = if in_bulk { decider.in_turn(chain, charge).await } else { charge.await };
-                done.map(|done| charged(done.decision, Some(("uncovered", amount(done.uncovered)))))
+                let charge = decider.charge(owed, self.cost);
+                let charged = if in_bulk { decider.in_turn(buckets, charge).await } else { charge.await };
+                let (ruling, uncovered) = charged?;
+                Ok((ruling, true, Some(("uncovered", amount(uncovered)))))
             }
         }
     }
-}
-
-fn charged(decision: Decision, more: Option<(&'static str, RespReply)>) -> Checked {
-    let charged_at = decision.charged_at();
-    (decision, charged_at, more)
 }
 
 /// What the error says about a command that the store did not answer.
@@ -149,27 +146,48 @@ pub(super) fn failure(verb: Verb, why: &StoreError) -> RespReply {
 }
 
 /// A decision with the field names of the decision API.
-pub(super) fn reply((decision, charged_at, more): Checked) -> RespReply {
-    let mut members = members(&decision, charged_at);
+pub(super) fn reply((ruling, charged, more): Checked) -> RespReply {
+    let mut members = members(&ruling, charged);
     members.extend(more);
     RespReply::Map(members)
 }
 
-/// The members of a decision.
-pub(super) fn members(decision: &Decision, charged_at: Option<Micros>) -> Vec<(&'static str, RespReply)> {
-    let ms = |span: std::time::Duration| whole(span.as_nanos().div_ceil(1_000_000));
-    let limited_by = decision.limited_by().map_or(RespReply::Nil, |name| RespReply::text(name.as_str()));
-    vec![
-        ("allowed", RespReply::Int(decision.allowed().into())),
-        ("limit", amount(decision.binding().limit().capacity())),
-        ("remaining", amount(decision.remaining())),
-        ("retryAfterMs", ms(decision.retry_after())),
-        ("resetAfterMs", ms(decision.reset_after())),
-        ("limitedBy", limited_by),
-        ("reason", RespReply::text(decision.reason().as_str())),
-        ("degraded", RespReply::Int(decision.degraded().into())),
-        ("at", charged_at.map_or(RespReply::Nil, |at| whole(at.get().into()))),
-    ]
+/// The members of a decision, with the time at which it was `charged` if it was.
+pub(super) fn members(ruling: &Ruling, charged: bool) -> Vec<(&'static str, RespReply)> {
+    let decision = ruling.enforced.decision();
+    let shown = |value: fn(&Decision) -> RespReply| decision.map_or(RespReply::Nil, value);
+    let span = |value: fn(&Decision) -> Duration| ms(decision.map_or(Duration::ZERO, value));
+    let at = decision.filter(|_| charged).and_then(Decision::charged_at);
+    let mut members = vec![
+        ("allowed", RespReply::Int(ruling.allowed().into())),
+        ("limit", shown(|decision| amount(decision.binding().limit().capacity()))),
+        ("remaining", shown(|decision| amount(decision.remaining()))),
+        ("retryAfterMs", span(Decision::retry_after)),
+        ("resetAfterMs", span(Decision::reset_after)),
+        ("limitedBy", name(decision.and_then(Decision::limited_by).map(LimitName::as_str))),
+        ("reason", RespReply::text(ruling.reason())),
+        ("degraded", RespReply::Int(decision.is_some_and(Decision::degraded).into())),
+        ("at", at.map_or(RespReply::Nil, |at| whole(at.get().into()))),
+    ];
+    let shadow = ruling.shadow.first().map(|watched| {
+        RespReply::Map(vec![
+            ("ruleId", RespReply::text(&*watched.rule)),
+            ("allowed", RespReply::Int(watched.would_allow().into())),
+            ("limitedBy", name(watched.limited_by())),
+            ("retryAfterMs", ms(watched.retry_after())),
+        ])
+    });
+    members.extend(shadow.map(|shadow| ("shadow", shadow)));
+    members
+}
+
+fn name(name: Option<&str>) -> RespReply {
+    name.map_or(RespReply::Nil, RespReply::text)
+}
+
+/// Milliseconds, rounded up: a caller who waits that long is let in.
+fn ms(span: Duration) -> RespReply {
+    whole(span.as_nanos().div_ceil(1_000_000))
 }
 
 /// Takes the option of this name and its value off the end. Rules and identities may have the same name: they come before it.

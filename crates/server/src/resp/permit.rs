@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use spile_core::{Decision, PermitId};
-use spile_policy::{Chain, Policy};
+use spile_core::PermitId;
+use spile_limiter::Ruling;
+use spile_policy::{Chain, Owed, Policy};
 
 use super::check::{self, Check, Verb};
 use super::reply::RespReply;
@@ -35,8 +36,8 @@ impl<'a> Acquire<'a> {
         Ok(Self { check, holder })
     }
 
-    /// The charges. `None` if no limit applies.
-    pub(super) fn owed(&self, policy: &Policy) -> Result<Option<Chain>, RespReply> {
+    /// What the command asks for.
+    pub(super) fn owed(&self, policy: &Policy) -> Result<Owed, RespReply> {
         self.check.owed(policy)
     }
 
@@ -44,30 +45,25 @@ impl<'a> Acquire<'a> {
     pub(super) async fn run(
         &self,
         decider: &Decider,
-        chain: Option<&Chain>,
+        owed: &Owed,
         in_bulk: bool,
-    ) -> (Decision, Option<PermitId>) {
-        let acquired = decider.acquire(chain, self.holder);
-        if in_bulk { decider.in_turn(chain, acquired).await } else { acquired.await }
+    ) -> (Ruling, Option<PermitId>) {
+        let acquired = decider.acquire(owed, self.holder);
+        if in_bulk { decider.in_turn(owed.bucket_count(), acquired).await } else { acquired.await }
     }
 
     /// The decision and the permit, with the field names of the decision API.
-    pub(super) fn reply(
-        &self,
-        chain: Option<&Chain>,
-        decision: &Decision,
-        id: Option<&PermitId>,
-    ) -> RespReply {
+    pub(super) fn reply(&self, owed: &Owed, ruling: &Ruling, id: Option<&PermitId>) -> RespReply {
         let permit = id.map(|id| {
             let question = TypedQuestion {
                 rule_id: Some(self.check.rule().into()),
                 identity: Some(self.check.identity().into()),
                 ..TypedQuestion::default()
             };
-            RespReply::text(PermitTicket::new(id, decision, chain, question).to_text())
+            RespReply::text(PermitTicket::new(id, ruling, owed, question).to_text())
         });
-        let hold = chain.filter(|_| id.is_some()).and_then(Chain::hold);
-        let mut members = check::members(decision, decision.charged_at());
+        let hold = owed.chains().find_map(Chain::hold).filter(|_| id.is_some());
+        let mut members = check::members(ruling, true);
         members.push(("permit", permit.unwrap_or(RespReply::Nil)));
         members.push(("holdMs", hold.map_or(RespReply::Nil, ms)));
         members.push(("renewAfterMs", hold.map_or(RespReply::Nil, |hold| ms(hold / 3))));
@@ -91,8 +87,8 @@ pub(super) async fn answer(
     match verb {
         PermitVerb::Renew => {
             let renew = decider.renew(&permit);
-            let chain = Some(&permit.chain);
-            let hold = if in_bulk { decider.in_turn(chain, renew).await } else { renew.await };
+            let buckets = permit.chain.buckets().len();
+            let hold = if in_bulk { decider.in_turn(buckets, renew).await } else { renew.await };
             let hold = hold
                 .map_err(unavailable)?
                 .ok_or_else(|| RespReply::error("GONE permit: it is not held any more; acquire another"))?;
@@ -102,8 +98,8 @@ pub(super) async fn answer(
         }
         PermitVerb::Release => {
             let release = decider.release(&permit);
-            let chain = Some(&permit.chain);
-            let released = if in_bulk { decider.in_turn(chain, release).await } else { release.await };
+            let buckets = permit.chain.buckets().len();
+            let released = if in_bulk { decider.in_turn(buckets, release).await } else { release.await };
             let released = released.map_err(unavailable)?;
             Ok(RespReply::Map(vec![("released", RespReply::Int(released.into()))]))
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use spile_core::{Decision, PermitId, Reason};
+use spile_limiter::Ruling;
 use spile_listener::{GuessLimiter, HangUp};
 use spile_policy::Policy;
 use spile_resp::{Frame, MAX_ARGUMENTS, MAX_COMMAND_BYTES};
@@ -221,16 +222,12 @@ impl ClientSession {
         in_bulk: bool,
     ) -> Result<(RespReply, Answered), RespReply> {
         let throttle = Throttle::parse(arguments)?;
-        let chain = throttle.owed(policy, self.database)?;
+        let owed = throttle.owed(policy, self.database)?;
         let decided = async {
-            if in_bulk {
-                self.decider.allow_in_turn(Some(&chain)).await
-            } else {
-                self.decider.allow_chain(Some(&chain)).await
-            }
+            if in_bulk { self.decider.allow_in_turn(&owed).await } else { self.decider.allow(&owed).await }
         };
-        let decision = self.metrics.traced("resp throttle", decided).await;
-        Ok((throttle.reply(&decision), answered(&decision)))
+        let ruling = self.metrics.traced("resp throttle", decided).await;
+        Ok((throttle.reply(&ruling), answered(&ruling)))
     }
 
     async fn check(
@@ -241,8 +238,8 @@ impl ClientSession {
         in_bulk: bool,
     ) -> Result<(RespReply, Answered), RespReply> {
         let asked = Check::parse(verb, arguments)?;
-        let chain = asked.owed(policy)?;
-        let decided = asked.run(&self.decider, chain.as_ref(), in_bulk);
+        let owed = asked.owed(policy)?;
+        let decided = asked.run(&self.decider, &owed, in_bulk);
         let decided = self.metrics.traced("resp check", decided).await;
         let decided = decided.map_err(|why| check::failure(verb, &why))?;
         let after = answered(&decided.0);
@@ -262,14 +259,14 @@ impl ClientSession {
         let name = str::from_utf8(&self.name).ok().filter(|name| PermitId::check_holder(name).is_ok());
         let holder = name.filter(|name| !name.is_empty()).unwrap_or(&address);
         let asked = Acquire::parse(arguments, holder)?;
-        let chain = asked.owed(policy)?;
-        if chain.as_ref().is_some_and(|chain| chain.first_permit().is_some()) {
+        let owed = asked.owed(policy)?;
+        if owed.chains().any(|chain| chain.first_permit().is_some()) {
             self.peer.refuse_if_gone().await?;
         }
-        let acquired = asked.run(&self.decider, chain.as_ref(), in_bulk);
-        let (decision, id) = self.metrics.traced("resp acquire", acquired).await;
-        let (reply, answered) = (asked.reply(chain.as_ref(), &decision, id.as_ref()), answered(&decision));
-        let permit = chain.zip(id).map(|(chain, id)| UnansweredPermit::new(&self.decider, chain, id));
+        let acquired = asked.run(&self.decider, &owed, in_bulk);
+        let (ruling, id) = self.metrics.traced("resp acquire", acquired).await;
+        let (reply, answered) = (asked.reply(&owed, &ruling, id.as_ref()), answered(&ruling));
+        let permit = id.map(|id| UnansweredPermit::new(&self.decider, owed, id));
         if permit.is_some() {
             self.peer.refuse_if_gone().await?;
         }
@@ -542,10 +539,10 @@ fn decision_command_of(words: &[Vec<u8>]) -> Option<(DecisionCommand, &[Vec<u8>]
 }
 
 /// How a decision is counted.
-fn answered(decision: &Decision) -> Answered {
-    match decision.reason() {
-        Reason::FailClosed => Answered::Unavailable,
-        _ if decision.allowed() => Answered::Allowed,
+fn answered(ruling: &Ruling) -> Answered {
+    match ruling.enforced.decision().map(Decision::reason) {
+        Some(Reason::FailClosed) => Answered::Unavailable,
+        _ if ruling.allowed() => Answered::Allowed,
         _ => Answered::Limited,
     }
 }

@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use spile_core::{Decision, Limit, Reason};
-use spile_policy::{Chain, Policy, THROTTLE, identity};
+use spile_limiter::Ruling;
+use spile_policy::{Owed, Policy, THROTTLE, identity};
 
 use super::reply::RespReply;
 
@@ -45,29 +46,32 @@ impl<'a> Throttle<'a> {
     }
 
     /// The charges, in the namespace of this database. Database 0 uses the limit's name as it is.
-    pub(super) fn owed(&self, policy: &Policy, database: u8) -> Result<Chain, RespReply> {
+    pub(super) fn owed(&self, policy: &Policy, database: u8) -> Result<Owed, RespReply> {
         let namespace = (database > 0).then(|| format!("db{database}"));
         let owed = policy.owed_by_limit(THROTTLE, namespace.as_deref(), self.key, self.limit, self.quantity);
         owed.map_err(wrong)
     }
 
     /// The five integers, or an error if the store failed and the failure policy denies.
-    pub(super) fn reply(&self, decision: &Decision) -> RespReply {
-        if decision.reason() == Reason::FailClosed {
+    ///
+    /// If the rule is in shadow mode, the numbers are those of its own bucket.
+    pub(super) fn reply(&self, ruling: &Ruling) -> RespReply {
+        let shown = ruling.decisions().next();
+        if let Some(decision) = shown.filter(|decision| decision.reason() == Reason::FailClosed) {
             let wait = decision.retry_after().as_millis();
             return RespReply::error(format!(
                 "UNAVAILABLE rate limiter backend error: nothing was decided, retry after {wait} ms"
             ));
         }
-        let limited = !decision.allowed();
-        let retry = if limited { whole_seconds(decision.retry_after()) } else { -1 };
+        let denied = shown.filter(|_| !ruling.allowed());
+        let capacity = self.limit.capacity();
         RespReply::Throttled([
-            i64::from(limited),
+            i64::from(denied.is_some()),
             // The requested capacity, even if each instance decides by its share of it.
-            self.limit.capacity().whole_tokens().cast_signed(),
-            decision.remaining().whole_tokens().cast_signed(),
-            retry,
-            whole_seconds(decision.reset_after()),
+            capacity.whole_tokens().cast_signed(),
+            shown.map_or(capacity, Decision::remaining).whole_tokens().cast_signed(),
+            denied.map_or(-1, |decision| whole_seconds(decision.retry_after())),
+            shown.map_or(0, |decision| whole_seconds(decision.reset_after())),
         ])
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{Amount, Charges, Decision, RefundId, ReservationId, SpendTime};
-use spile_limiter::{AcquireError, Acquired, Ask, Wait};
+use spile_limiter::{AcquireError, Ask, AskedCharges, EnforcedDecision, Ruling, Wait};
 use spile_policy::{BucketCharge, Chain, identity};
 
 use super::instance::{HeldReservation, Instance, SpentDecision};
@@ -59,12 +59,15 @@ impl Caller {
     }
 
     async fn ask(&self) {
-        let Some(chain) = self.chain() else { return };
+        let chain = self.chain();
+        if chain.is_empty() {
+            return;
+        }
         let takes_permit = chain.first_permit().is_some();
         match self.question.operation {
             Operation::Peek => {
                 self.asks(&chain.charges());
-                let decision = self.instance.limiter.peek_charges(Ask::from(&chain)).await;
+                let decision = self.instance.limiter.peek_charges(&chain).await;
                 self.report(What::Decided { decision, waited: false });
             }
             Operation::Charge => self.charge(&chain).await,
@@ -83,7 +86,7 @@ impl Caller {
             Operation::SpendUpTo => {
                 let charges = chain.charges();
                 self.asks(&charges);
-                let partial = self.instance.limiter.spend_up_to_charges(Ask::from(&chain)).await;
+                let partial = self.instance.limiter.spend_up_to_charges(&chain).await;
                 self.report(What::Granted { granted: partial.granted.micro(), decision: partial.decision });
             }
             Operation::Reserve(seconds) => self.reserve(chain, seconds).await,
@@ -93,10 +96,17 @@ impl Caller {
         }
     }
 
-    /// The charges of the question under the present plans. `None` if it has no charge.
-    fn chain(&self) -> Option<Chain> {
-        let Question { keys, plans, cost, shadow, .. } = &self.question;
-        let mut chain = Chain::new(None).shadow(*shadow);
+    /// The charges of the question under the present plans. Empty if it cannot be charged.
+    fn chain(&self) -> Chain {
+        let mut chain = Chain::new(None).shadow(self.question.shadow);
+        match self.charge_plans(&mut chain) {
+            Some(()) => chain,
+            None => Chain::new(None),
+        }
+    }
+
+    fn charge_plans(&self, chain: &mut Chain) -> Option<()> {
+        let Question { keys, plans, cost, .. } = &self.question;
         // No more than what can be covered, so that every question can pass.
         let mut most = i64::MAX;
         for plan in plans {
@@ -109,10 +119,10 @@ impl Caller {
             for plan in plans {
                 let plan = PLAN_NAMES[usize::from(*plan)];
                 let cost = Amount::from_micro((*cost).min(most));
-                self.instance.limiter.extend_chain(&mut chain, &key, plan, cost).ok()?;
+                self.instance.limiter.extend_chain(chain, &key, plan, cost).ok()?;
             }
         }
-        Some(chain)
+        Some(())
     }
 
     fn asks(&self, charges: &Charges<'_>) -> Vec<Owed> {
@@ -126,9 +136,13 @@ impl Caller {
     async fn allow(&self, again: u8) {
         let mut waited = false;
         for attempt in 0..=again {
-            let Some(chain) = self.chain() else { return };
+            let chain = self.chain();
+            if chain.is_empty() {
+                return;
+            }
             let charges = self.asks(&chain.charges());
-            let decision = self.instance.limiter.allow_charges(Ask::from(&chain)).await;
+            let ruling = self.instance.limiter.decide(&chain).await;
+            let Some(decision) = ruling.into_decision() else { return };
             self.decided(&chain, &charges, &decision, waited);
             if decision.allowed() || decision.degraded() || attempt == again {
                 return;
@@ -179,8 +193,8 @@ impl Caller {
         let cost = Amount::from_micro(self.question.cost);
         let charges = chain.late_charges(|_| cost);
         self.asks(&charges);
-        let ask = Ask::for_chain(chain, charges);
-        let result = self.instance.limiter.charge_late(ask).await;
+        let asked = AskedCharges::of(chain, charges);
+        let result = self.instance.limiter.charge_late(asked).await;
         self.report(What::Charged(result.map(drop)));
     }
 
@@ -224,7 +238,8 @@ impl Caller {
         let id =
             ReservationId::new(random, Duration::from_secs(seconds.into())).expect("a time within bounds");
         let reservation = HeldReservation { number: self.number, id, chain: Arc::new(chain), charges };
-        let decision = self.instance.limiter.reserve_chain(&reservation.chain, id).await;
+        let ruling = self.instance.limiter.decide(Ask::from(&*reservation.chain).reserving(id)).await;
+        let Some(decision) = ruling.into_decision() else { return };
         if decision.allowed() {
             let mut held = self.instance.held.lock();
             if held.reservations.len() >= REMEMBERED {
@@ -264,10 +279,14 @@ impl Caller {
 
     async fn acquire(&self, chain: &Chain) {
         self.asks(&chain.charges());
-        let Acquired { decision, permit, .. } = self.instance.limiter.acquire_charges(Ask::from(chain)).await;
+        let Ruling { enforced: EnforcedDecision::Decided(decision), permit, .. } =
+            self.instance.limiter.decide(chain).await
+        else {
+            return;
+        };
         let id = permit.as_ref().map(|permit| permit.id().as_str().to_owned());
         if let (Some(id), Some(permit)) = (&id, permit) {
-            self.instance.held.lock().permits.push((id.clone(), permit));
+            self.instance.held.lock().permits.push((id.clone(), *permit));
         }
         self.report(What::Acquired { decision, permit: id });
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use http::{Extensions, Response};
 use http_body::Body;
 use spile_core::{Amount, Decision, Store};
-use spile_limiter::{Ask, LimiterError, Permit, Settled, StoreCallError};
+use spile_limiter::{AskedCharges, LimiterError, Permit, Settled, StoreCallError};
 use spile_policy::Chain;
 
 use super::state::LayerState;
@@ -235,7 +235,7 @@ trait Settle: Send + Sync {
     fn refund<'a>(&'a self, to: &'a Admission, tokens: Amount) -> Settling<'a, Result<(), StoreCallError>>;
 }
 
-impl<S: Store> Settle for LayerState<S> {
+impl<S: Store + 'static> Settle for LayerState<S> {
     fn settle<'a>(
         &'a self,
         to: &'a Admission,
@@ -250,10 +250,13 @@ impl<S: Store> Settle for LayerState<S> {
         tokens: Amount,
     ) -> Settling<'a, Result<Decision, LimiterError>> {
         Box::pin(async move {
-            match to.chain.priced(tokens)?.only(false) {
-                Some(charges) => Ok(self.limiter.allow_charges(Ask::for_chain(&to.chain, charges)).await),
-                None => Ok(to.decision.clone()),
-            }
+            let charged = match to.chain.priced(tokens)?.only(false) {
+                Some(charges) => {
+                    self.limiter.decide(AskedCharges::of(&to.chain, charges)).await.into_decision()
+                }
+                None => None,
+            };
+            Ok(charged.unwrap_or_else(|| to.decision.clone()))
         })
     }
 

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use spile_core::{Decision, Store};
-use spile_limiter::{Acquired, Ask, Permit};
+use spile_core::Store;
+use spile_limiter::{EnforcedDecision, Permit, Ruling};
 use spile_policy::Chain;
 use tower_service::Service;
 
@@ -85,8 +85,7 @@ where
     #[inline]
     pub(crate) fn decided(
         shared: &Arc<LayerState<S>>,
-        decision: Decision,
-        permit: Option<Permit>,
+        Ruling { enforced, permit, .. }: Ruling,
         chain: Chain,
         ready: &mut Svc,
         mut parts: Parts,
@@ -95,12 +94,15 @@ where
     where
         S: Store + 'static,
     {
+        let EnforcedDecision::Decided(decision) = enforced else {
+            return Self::passing(ready.call(Request::from_parts(parts, body)), None);
+        };
         let now = shared.clock.now();
         if !decision.allowed() {
             return Self::refused(shared.refuse(Cause::Denied(&decision), &parts, now));
         }
         let told = shared.fields.render(&decision, now);
-        let permit = permit.map(Arc::new);
+        let permit = permit.map(Arc::from);
         let admission = Admission::new(decision, chain, Arc::clone(shared), permit.as_ref());
         admission.leave_in(&mut parts.extensions);
         let inner = ready.call(Request::from_parts(parts, body));
@@ -115,21 +117,14 @@ where
 pub(crate) struct LateDecision<S> {
     shared: Arc<LayerState<S>>,
     chain: Chain,
-    decision: Decision,
-    permit: Option<Permit>,
+    ruling: Ruling,
 }
 
 impl<S: Store + 'static> LateDecision<S> {
     /// Asks the limiter. A failing store is not an error: the failure policy turns it into a decision.
     pub(crate) async fn of(shared: Arc<LayerState<S>>, chain: Chain) -> Self {
-        let decision = shared.limiter.allow_charges(Ask::from(&chain)).await;
-        Self { shared, chain, decision, permit: None }
-    }
-
-    /// Asks the same about a chain with a concurrency, which takes a permit.
-    pub(crate) async fn with_permit(shared: Arc<LayerState<S>>, chain: Chain) -> Self {
-        let Acquired { decision, permit, .. } = shared.limiter.acquire_charges(Ask::from(&chain)).await;
-        Self { shared, chain, decision, permit }
+        let ruling = shared.limiter.decide(&chain).await;
+        Self { shared, chain, ruling }
     }
 }
 
@@ -192,9 +187,9 @@ where
     S: Store + 'static,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ResponseState<Svc, S, B, Svc::Future>> {
-        let LateDecision { shared, chain, decision, permit } = ready!(self.verdict.as_mut().poll(cx));
+        let LateDecision { shared, chain, ruling } = ready!(self.verdict.as_mut().poll(cx));
         let (mut ready, parts, body) = self.held.take().expect("a decision is made once");
-        let decided = ResponseFuture::decided(&shared, decision, permit, chain, &mut ready, parts, body);
+        let decided = ResponseFuture::decided(&shared, ruling, chain, &mut ready, parts, body);
         Poll::Ready(decided.state)
     }
 }

@@ -67,18 +67,9 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         Svc: Service<Request<B>> + Clone,
     {
         if !self.shared.limiter.store().is_shared()
-            && chain.first_permit().is_none()
-            && let Some(decision) = self.shared.limiter.try_allow_charges(&Ask::from(&chain))
+            && let Some(ruling) = self.shared.limiter.decide_now(&Ask::from(&chain))
         {
-            return ResponseFuture::decided(
-                &self.shared,
-                decision,
-                None,
-                chain,
-                &mut self.inner,
-                parts,
-                body,
-            );
+            return ResponseFuture::decided(&self.shared, ruling, chain, &mut self.inner, parts, body);
         }
         self.wait(chain, parts, body)
     }
@@ -90,10 +81,7 @@ impl<Svc, S: Store + 'static> RateLimit<Svc, S> {
         Svc: Service<Request<B>> + Clone,
     {
         let shared = Arc::clone(&self.shared);
-        let verdict: PendingVerdict<S> = match chain.first_permit() {
-            None => Box::pin(LateDecision::of(shared, chain)),
-            Some(_) => Box::pin(LateDecision::with_permit(shared, chain)),
-        };
+        let verdict: PendingVerdict<S> = Box::pin(LateDecision::of(shared, chain));
         // The clone has not been polled ready. The service that has been must be called.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);

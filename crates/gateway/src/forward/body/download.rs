@@ -28,8 +28,8 @@ pub(crate) struct Download {
     record: AccessRecord,
     /// Reads what the answer cost, until its end. Boxed, because few routes have one.
     meter: Option<Box<AnswerMeter>>,
-    /// The permits of the request, until its last byte has arrived.
-    permits: Vec<Permit>,
+    /// The permit of the request, until its last byte has arrived.
+    permit: Option<Box<Permit>>,
 }
 
 /// Reads what an answer cost while it passes, and settles the request at its end.
@@ -74,7 +74,7 @@ impl Download {
             deadline: Deadline::after(None),
             record: AccessRecord::default(),
             meter: None,
-            permits: Vec::new(),
+            permit: None,
         };
         download.release_at_end();
         download
@@ -96,9 +96,9 @@ impl Download {
         self.meter = Some(Box::new(meter));
     }
 
-    /// Holds the permits of the request until the body ends or is dropped.
-    pub(crate) fn hold(&mut self, permits: Vec<Permit>) {
-        self.permits = permits;
+    /// Holds the permit of the request until the body ends or is dropped.
+    pub(crate) fn hold(&mut self, permit: Option<Box<Permit>>) {
+        self.permit = permit;
         self.release_at_end();
     }
 
@@ -113,7 +113,7 @@ impl Download {
     /// Ends the request in flight, and its permits.
     fn release(&mut self) {
         self.in_flight = None;
-        self.permits.clear();
+        self.permit = None;
     }
 
     /// Settles the request, for its answer has come to its end.
@@ -132,7 +132,7 @@ impl Download {
             deadline: mem::replace(&mut self.deadline, Deadline::after(None)),
             record: AccessRecord::default(),
             meter: self.meter.take(),
-            permits: mem::take(&mut self.permits),
+            permit: self.permit.take(),
         }
     }
 

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use parking_lot::Mutex;
 use spile_core::{Amount, Cost, FakeClock, LimitStatus};
 use spile_gateway::{Gateway, GatewayBuilder, Route, Timeouts, UnreadCost, Upstream};
-use spile_limiter::RateLimiter;
+use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -64,8 +64,9 @@ impl Budget {
 
     async fn look(&self) -> LimitStatus {
         let policy = policy([plan("free", BUDGET, 1)], []);
-        let chain = policy.owed_by_plans("ip:127.0.0.1", ["free"], 0).unwrap();
-        self.limiter.peek_charges(&chain).await.binding().clone()
+        let owed = policy.owed_by_plans("ip:127.0.0.1", ["free"], 0).unwrap();
+        let ruling = self.limiter.decide(Ask::from(&owed).peeking()).await;
+        ruling.into_decision().unwrap().binding().clone()
     }
 
     /// The tokens that have been spent.

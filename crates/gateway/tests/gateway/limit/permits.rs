@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use spile_core::{Charges, Cost, Inspect, Key, Limit, Plan};
 use spile_gateway::{Bounds, Gateway, Route, RouteConcurrency, Timeouts, Upstream};
-use spile_limiter::RateLimiter;
+use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_policy::Rule;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -485,7 +485,8 @@ async fn a_client_that_hangs_up_on_an_answer_that_is_read_for_its_cost_keeps_its
     let jobs = Jobs::on(to(told.upstream()).cost_from_response("json:/cost".parse().unwrap())).await;
     let left = async || {
         let owed = policy(plans(), []).owed_by_plans("ip:127.0.0.1", ["gold"], 0).unwrap();
-        jobs.limiter.peek_charges(&owed).await.limits()[0].remaining()
+        let ruling = jobs.limiter.decide(Ask::from(&owed).peeking()).await;
+        ruling.into_decision().unwrap().limits()[0].remaining()
     };
     let client = jobs.send(GET).await;
     let answer = told.asked().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Method;
 use spile_core::{Cost, FailurePolicy, FakeClock};
 use spile_gateway::{CostSource, Gateway, Route, Timeouts};
-use spile_limiter::RateLimiter;
+use spile_limiter::{Ask, RateLimiter};
 use spile_memory::MemoryStore;
 use spile_policy::{KeyList, Policy, Rule, RulePlans};
 use spile_testkit::store::{CallFault, FaultyStore};
@@ -283,8 +283,8 @@ async fn reporting(upstream: spile_gateway::Upstream) -> (Running, MemoryLimiter
 async fn paid(limiter: &MemoryLimiter, what: &str) {
     let left = async || {
         let policy = policy([plan("free", 100, 1)], []);
-        let chain = policy.owed_by_plans("ip:127.0.0.1", ["free"], 0).unwrap();
-        limiter.peek_charges(&chain).await.remaining()
+        let owed = policy.owed_by_plans("ip:127.0.0.1", ["free"], 0).unwrap();
+        limiter.decide(Ask::from(&owed).peeking()).await.into_decision().unwrap().remaining()
     };
     until(what, || async { left().await == 50 }).await;
 }
@@ -462,7 +462,7 @@ async fn limits_that_shrink_let_nothing_pass_that_the_whole_one_refuses() {
             .address([127, 0, 0, 1].into())
             .load_factor(factor);
         let owed = policy.owed(&facts);
-        assert!(owed.enforced.is_none() && owed.refusal.is_some(), "{factor}");
+        assert!(owed.is_empty() && owed.refusal.is_some(), "{factor}");
     }
 }
 

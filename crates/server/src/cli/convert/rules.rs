@@ -577,9 +577,10 @@ mod tests {
         let owed = policy.owed_by_descriptors(domain.as_bytes(), &[descriptor]).expect("there is room");
         match &owed.each[0] {
             DescriptorOwed::Unmatched | DescriptorOwed::Unlimited => None,
-            DescriptorOwed::Enforced(_) => {
-                owed.enforced.map(|chain| chain.buckets()[0].limit().name().to_string())
-            }
+            DescriptorOwed::Enforced(_) => match owed.enforced {
+                spile_policy::Enforced::Charged(chain) => Some(chain.buckets()[0].limit().name().to_string()),
+                spile_policy::Enforced::Unlimited { .. } => None,
+            },
             DescriptorOwed::Any(chain) | DescriptorOwed::Late(chain) => {
                 Some(chain.buckets()[0].limit().name().to_string())
             }

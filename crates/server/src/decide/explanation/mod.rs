@@ -7,11 +7,12 @@ mod subject;
 use std::time::Duration;
 
 use http::HeaderMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use spile_core::{Amount, ChargeError, Decision};
 use spile_gateway::FoundRoute;
+use spile_limiter::ShadowDecision;
 use spile_observe::KeyDenial;
-use spile_policy::{AskError, Chain, Facts, Owed, Policy, PolicyRefusal, Rule};
+use spile_policy::{AskError, Chain, Enforced, Facts, Owed, Policy, PolicyRefusal, Rule};
 use utoipa::ToSchema;
 
 use self::denials::SeenDenials;
@@ -74,9 +75,9 @@ pub(crate) struct Explanation {
 }
 
 /// What a rule in shadow mode would have decided about a request.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct ShadowOutcome {
+pub(crate) struct ShadowOutcome {
     /// The rule, or the limit of a route.
     rule_id: String,
     /// Whether it would have let the request pass.
@@ -199,6 +200,17 @@ fn denies(decision: &Decision) -> bool {
     decision.limits().iter().any(|status| status.retry_after() > Duration::ZERO)
 }
 
+impl From<&ShadowDecision> for ShadowOutcome {
+    fn from(watched: &ShadowDecision) -> Self {
+        Self {
+            rule_id: watched.rule.clone(),
+            allowed: watched.would_allow(),
+            limited_by: watched.limited_by().map(str::to_owned),
+            retry_after_ms: whole_ms(watched.retry_after()),
+        }
+    }
+}
+
 impl Explanation {
     fn new(
         asked: &ExplainQuestion<'_>,
@@ -236,7 +248,7 @@ impl Explanation {
     /// Peeks at the buckets that pay, and at those of rules in shadow mode. The decision is the enforced one.
     async fn look(&mut self, decider: &Decider, owed: &Owed) -> Option<Decision> {
         let mut decision = None;
-        if let Some(chain) = &owed.enforced {
+        if let Enforced::Charged(chain) = &owed.enforced {
             let enforced = self.look_at(decider, chain).await?;
             self.outcome =
                 if denies(&enforced) { ExplainedOutcome::Denied } else { ExplainedOutcome::Allowed };
@@ -245,18 +257,7 @@ impl Explanation {
         }
         for chain in &owed.shadow {
             let watched = self.look_at(decider, chain).await?;
-            // A decision in shadow mode reports no wait of its own.
-            let longest = watched.limits().iter().max_by_key(|status| status.retry_after());
-            let longest = longest.filter(|_| denies(&watched));
-            self.shadow.push(ShadowOutcome {
-                rule_id: chain.rule().unwrap_or_default().to_owned(),
-                allowed: longest.is_none(),
-                limited_by: longest.map(|status| status.name().unshadowed().to_owned()),
-                retry_after_ms: longest.map_or(0, |status| whole_ms(status.retry_after())),
-            });
-        }
-        if decision.is_none() && !owed.shadow.is_empty() {
-            self.outcome = ExplainedOutcome::Allowed;
+            self.shadow.push(ShadowOutcome::from(&ShadowDecision::of(chain, watched)));
         }
         decision
     }
@@ -269,7 +270,7 @@ impl Explanation {
                 self.plans.push(plan.to_owned());
             }
         }
-        let (decision, charges) = (decider.peek(Some(chain)).await, chain.charges());
+        let (decision, charges) = (decider.peek_chain(chain).await, chain.charges());
         let states = states(decider, chain, &decision).await;
         let (false, Ok(states)) = (decision.degraded(), states) else {
             self.outcome = ExplainedOutcome::StoreLost;

@@ -1,7 +1,7 @@
 //! Which rule is looked at, and what a request owes under it.
 
 use spile_policy::{
-    AskError, Chain, DEFAULT_RULE, Facts, Owed, Policy, PolicyRefusal, ResolvedKey, Rule, RulePlans,
+    AskError, DEFAULT_RULE, Facts, Owed, Policy, PolicyRefusal, ResolvedKey, Rule, RulePlans,
 };
 
 use super::denials::SeenDenials;
@@ -64,10 +64,10 @@ impl<'a> Subject<'a> {
             Self::Request { facts, .. } => {
                 policy.owed_by_description(facts, client_of(asked.key), asked.cost)
             }
-            Self::Rule(rule) => in_shadow_or_not(policy.owed_by_identity(&rule.id, asked.key, asked.cost)),
+            Self::Rule(rule) => refused_or_not(policy.owed_by_identity(&rule.id, asked.key, asked.cost)),
             Self::RouteLimit(_, limit) => {
                 let client = client_of(asked.key);
-                in_shadow_or_not(policy.owed_by_route_limit(&limit.id, client, asked.cost))
+                refused_or_not(policy.owed_by_route_limit(&limit.id, client, asked.cost))
             }
             Self::Nothing => Ok(Owed::default()),
         }
@@ -114,15 +114,13 @@ fn may_charge(rule: &Rule, plan: &str) -> bool {
     by_tenant || rule.plans.known().iter().any(|name| name.as_str() == plan)
 }
 
-/// What is owed by a key that is named, as the charges of a request.
-fn in_shadow_or_not(owed: Result<Option<Chain>, AskError>) -> Result<Owed, AskError> {
-    let refused = |why| Owed { refusal: Some(why), ..Owed::default() };
+/// What is owed by a key that is named. A rule that refuses it is no error.
+fn refused_or_not(owed: Result<Owed, AskError>) -> Result<Owed, AskError> {
+    let refused = |why| Ok(Owed { refusal: Some(why), ..Owed::default() });
     match owed {
-        Ok(Some(chain)) if chain.is_shadow() => Ok(Owed { shadow: vec![chain], ..Owed::default() }),
-        Ok(enforced) => Ok(Owed { enforced, ..Owed::default() }),
-        Err(AskError::Banned(rule)) => Ok(refused(PolicyRefusal::Banned { rule })),
-        Err(AskError::TenantsOnly(rule)) => Ok(refused(PolicyRefusal::NoTenant { rule })),
-        Err(AskError::NeverPasses(why)) => Ok(refused(PolicyRefusal::NeverPasses(why))),
-        Err(why) => Err(why),
+        Err(AskError::Banned(rule)) => refused(PolicyRefusal::Banned { rule }),
+        Err(AskError::TenantsOnly(rule)) => refused(PolicyRefusal::NoTenant { rule }),
+        Err(AskError::NeverPasses(why)) => refused(PolicyRefusal::NeverPasses(why)),
+        owed => owed,
     }
 }

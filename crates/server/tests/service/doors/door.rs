@@ -69,9 +69,13 @@ impl Door {
     pub(super) fn words_for(self, told: &str) -> String {
         let words: Vec<&str> = told.split(' ').collect();
         match (self, words.as_slice()) {
-            // Only callers of the API are told that a rule watches.
-            (Self::Check | Self::Batch | Self::Resp, ["watch", ..]) => told.to_owned(),
-            (_, ["watch", left, limit]) => format!("ok {left} {limit}"),
+            // Only callers of the API learn what a rule in shadow mode would have decided.
+            (Self::Check | Self::Batch | Self::Resp, ["watch", "ok", ..]) => "watch ok".to_owned(),
+            (Self::Check | Self::Batch | Self::Resp, ["watch", "no", _, limit]) => {
+                format!("watch no {limit}")
+            }
+            (Self::Grpc, ["watch", _, left, limit]) => format!("ok {left} {limit}"),
+            (_, ["watch", ..]) => "free".to_owned(),
             // The reply names the limit that denies, and no other.
             (Self::Resp, ["ok", left, _]) => format!("ok {left} "),
             (Self::Grpc, ["never" | "banned"]) => "over".to_owned(),
@@ -133,12 +137,20 @@ impl Door {
             let at = items.iter().position(|item| *item == name).expect("a member of the reply");
             items[at + 1]
         };
-        let (allowed, limit) = (value("allowed") == "1", value("limit"));
-        of_decision(allowed, value("reason"), || {
+        if value("reason") == "unlimited" {
+            assert_eq!([value("limit"), value("remaining"), value("at")], ["nil"; 3], "{reply}");
+            // The members of `shadow` are the last ones.
+            let last =
+                |name: &str| items.iter().rposition(|item| item.ends_with(name)).map(|at| items[at + 1]);
+            let Some(_) = last("ruleId") else { return "free".to_owned() };
+            let limit = last("limitedBy").filter(|limit| *limit != "nil");
+            return limit.map_or_else(|| "watch ok".to_owned(), |limit| format!("watch no {limit}"));
+        }
+        of_decision(value("allowed") == "1", value("reason"), || {
             let name = value("limitedBy");
             // The reply has no list of limits: how much is left tells enough.
             let name = if name == "nil" { "" } else { name };
-            (value("remaining").to_owned(), unshadowed(name).to_owned(), limit == "1000000000")
+            (value("remaining").to_owned(), name.to_owned())
         })
     }
 
@@ -169,6 +181,20 @@ fn of_json(answer: &Answer) -> String {
         return of_words(json["detail"].as_str().unwrap_or_default());
     }
     let limits = json["limits"].as_array().expect("a decision has limits");
+    if json["reason"] == "unlimited" {
+        assert!(limits.is_empty() && answer.header("x-ratelimit-limit").is_none(), "{}", answer.text);
+        assert!(
+            json["limit"].is_null() && json["remaining"].is_null() && json["at"].is_null(),
+            "{}",
+            answer.text
+        );
+        let shadow = &json["shadow"];
+        return match (shadow["allowed"].as_bool(), shadow["limitedBy"].as_str()) {
+            (None, _) => "free".to_owned(),
+            (Some(true), _) => "watch ok".to_owned(),
+            (Some(false), limit) => format!("watch no {}", limit.expect("a limit")),
+        };
+    }
     // Each limit of the table has a different capacity.
     let binding = limits.iter().find(|limit| limit["limit"] == json["limit"]);
     let binding = binding.expect("the limit that binds is one of the chain");
@@ -176,18 +202,15 @@ fn of_json(answer: &Answer) -> String {
     of_decision(json["allowed"] == true, json["reason"].as_str().unwrap_or_default(), || {
         let name =
             if json["limitedBy"].is_null() { text(&binding["name"]) } else { text(&json["limitedBy"]) };
-        let free = name == "unlimited";
-        (json["remaining"].to_string(), unshadowed(&name).to_owned(), free)
+        (json["remaining"].to_string(), name)
     })
 }
 
-fn of_decision(allowed: bool, reason: &str, limit: impl Fn() -> (String, String, bool)) -> String {
-    let (remaining, name, free) = limit();
+fn of_decision(allowed: bool, reason: &str, limit: impl Fn() -> (String, String)) -> String {
+    let (remaining, name) = limit();
     match (allowed, reason) {
-        _ if free => "free".to_owned(),
         (_, "fail_open") => "open".to_owned(),
         (_, "fail_closed") => "closed".to_owned(),
-        (_, "shadow") => format!("watch {remaining} {name}"),
         (true, _) => format!("ok {remaining} {name}"),
         (false, _) => format!("no {name}"),
     }

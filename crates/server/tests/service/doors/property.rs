@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use smol_str::SmolStr;
-use spile_core::{Cost, Decision, FakeClock, Limit, Plan, Reason, SystemClock};
-use spile_limiter::{Ask, RateLimiter};
-use spile_policy::{Chain, Facts, KeyList, Owed, Policy, PolicyRefusal, Rule, RulePlans, Tenant};
+use spile_core::{Cost, FakeClock, Limit, Plan, SystemClock};
+use spile_limiter::{RateLimiter, Ruling};
+use spile_policy::{Facts, KeyList, Policy, PolicyRefusal, Rule, RulePlans, Tenant};
 use spile_testkit::store::ModelStore;
 
 use super::door::Door;
@@ -112,45 +112,31 @@ async fn modelled(
                 "cost" => "never".to_owned(),
                 _ => "banned".to_owned(),
             },
-            Ok(None) => "free".to_owned(),
-            Ok(Some(chain)) => words(&decided(model, &chain).await),
+            Ok(owed) => words(&model.decide(&owed).await),
         };
     }
     let headers = HeaderMap::new();
     let tenant = (caller == Acme).then(|| policy.tenant_of_claim("acme", None));
     let facts = Facts::new(&Method::GET, "/x", &headers).address([203, 0, 113, 7].into()).tenant(tenant);
     let named = (door == Door::AuthByRule).then(|| policy.owed_by_rule("x", &facts).expect("a rule"));
-    let Owed { enforced, shadow: watched, refusal } = named.unwrap_or_else(|| policy.owed(&facts));
-    let mut told = None;
-    for chain in enforced.iter().chain(&watched) {
-        let decision = decided(model, chain).await;
-        // Rules in shadow mode are asked if the request is allowed, and it is not their decision if there is another.
-        let ends = !decision.allowed();
-        told = told.filter(|_| enforced.is_some()).or(Some(decision));
-        if ends {
-            break;
-        }
-    }
-    match (refusal, told) {
-        (Some(PolicyRefusal::NoKey { .. } | PolicyRefusal::NoTenant { .. }), _) => "401".to_owned(),
-        (Some(PolicyRefusal::Banned { .. }), _) => "banned".to_owned(),
-        (Some(_), _) => "never".to_owned(),
-        (None, None) => "free".to_owned(),
-        (None, Some(decision)) => words(&decision),
+    let owed = named.unwrap_or_else(|| policy.owed(&facts));
+    let ruling = model.decide(&owed).await;
+    match owed.refusal {
+        Some(PolicyRefusal::NoKey { .. } | PolicyRefusal::NoTenant { .. }) => "401".to_owned(),
+        Some(PolicyRefusal::Banned { .. }) => "banned".to_owned(),
+        Some(_) => "never".to_owned(),
+        None => words(&ruling),
     }
 }
 
-async fn decided(model: &RateLimiter<ModelStore<Arc<FakeClock>>>, chain: &Chain) -> Decision {
-    model.allow_charges(Ask::from(chain)).await
-}
-
-fn words(decision: &Decision) -> String {
-    let limit = decision.binding().name().unshadowed();
-    match decision.reason() {
-        Reason::Shadow => format!("watch {} {limit}", decision.remaining()),
-        _ if decision.allowed() => format!("ok {} {limit}", decision.remaining()),
-        _ => format!("no {limit}"),
-    }
+fn words(ruling: &Ruling) -> String {
+    let Some(decision) = ruling.enforced.decision() else {
+        let Some(watched) = ruling.shadow.first() else { return "free".to_owned() };
+        let (verdict, left) = (if watched.would_allow() { "ok" } else { "no" }, watched.decision.remaining());
+        return format!("watch {verdict} {left} {}", watched.decision.binding().name().unshadowed());
+    };
+    let limit = decision.binding().name();
+    if decision.allowed() { format!("ok {} {limit}", decision.remaining()) } else { format!("no {limit}") }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

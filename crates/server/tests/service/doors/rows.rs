@@ -286,19 +286,19 @@ fn shadows() -> Vec<Row> {
     let mut rows = vec![
         row("a rule that watches lets pass, and spends from no enforced bucket", three)
             .at(&Door::NAMED)
-            .told("ok 0 three, watch 0 three, watch 0 three")
+            .told("watch ok 0 three, watch no 0 three, watch no 0 three")
             .left("KEY three 3"),
         row(
             "a rule that watches lets pass while the store is down",
             "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"three\"]\nmode = \"shadow\"\non_failure = \"deny\"\ncost = 3",
         )
         .at(&Door::NAMED)
-        .told("ok 0 three, watch 0 three")
+        .told("watch ok 0 three, watch no 0 three")
         .left("KEY three 3"),
         row("a chain of a rule that watches only watches", "[[rules]]\nid = \"x\"\nMATCH\nplans = [\"five\"]\nmode = \"shadow\"\nalso = [\"y\"]
              [[rules]]\nid = \"y\"\nmatch = { path = \"/y\" }\nplans = [\"three\"]\ncost = 3")
         .at(&Door::NAMED)
-        .told("ok 0 three, watch 0 three")
+        .told("watch ok 0 three, watch no 0 three")
         .left("KEY five 5, KEY three 3"),
         row("a tenant's plan may be too small for a rule that watches", "[[rules]]\nid = \"x\"\nMATCH\nplans = \"tenant\"\nanonymous_plan = \"pro\"\nmode = \"shadow\"\ncost = 6")
             .by(Acme)
@@ -358,7 +358,7 @@ fn shadows_of_enforced(three: &'static str, banned: &'static str, by_header: &'s
         )
         .top("unmatched = \"pass\"")
         .at(&Door::PROXIED)
-        .told("ok 0 three, watch 0 three")
+        .told("watch ok 0 three, watch no 0 three")
         .left("KEY free 10, KEY three 3"),
         row("a banned rule that watches displaces no enforced one", banned)
             .at(&Door::PROXIED)

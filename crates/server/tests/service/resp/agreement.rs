@@ -74,7 +74,7 @@ async fn expected(model: &RateLimiter<ModelStore<FakeClock>>, step: Step) -> Str
     let decision = if step.quantity == 0 {
         model.peek_charges(charges).await
     } else {
-        model.allow_charges(charges.into()).await
+        model.decide(charges).await.into_decision().expect("it has charges")
     };
     let seconds = |span: Duration| span.as_micros().div_ceil(1_000_000) as i64;
     let retry = if decision.allowed() { -1 } else { seconds(decision.retry_after()) };
