@@ -36,7 +36,7 @@ mod tenant;
 
 pub use descriptor::{
     Descriptor, DescriptorLimit, DescriptorMatch, DescriptorMatchError, DescriptorOwed, DescriptorsOwed,
-    EntryPattern, Hits, ShadowOwed,
+    EntryPattern, Hits,
 };
 pub use facts::{CallerTenant, Credential, Facts, single_value};
 pub use key::{KeyList, KeyListError, ResolvedKey, identity};

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
+use smol_str::SmolStr;
 use spile_core::{Amount, ChargeError, Charges, Cost, FailurePolicy, Limit, Plan, PlanName};
 use spile_policy::{
     ApiKeyHash, AskError, CallerTenant, Chain, Credential, DescriptorMatch, Enforced, Facts, KeyList,
@@ -253,6 +254,124 @@ fn a_rule_in_shadow_watches_and_never_refuses() {
     for path in ["/dear", "/banned", "/open"] {
         let owed = asked(&policy, path);
         assert!(owed.is_empty() && owed.refusal.is_none(), "{path}");
+    }
+}
+
+#[test]
+fn a_shadow_rule_takes_no_permits_and_charges_the_other_limits_of_its_plan() {
+    let jobs = Limit::concurrent(2).build().expect("a limit");
+    let rate = Limit::per_second(1).burst(5).build().expect("a limit");
+    let mixed = Plan::chain("mixed", [("jobs", jobs), ("rate", rate)]).expect("a plan");
+    let builder = plans().plans([Plan::new("jobs", jobs).expect("a plan"), mixed]);
+    let shadow = |rule: Rule| Rule { shadow: true, ..rule };
+    let policy = built(builder.rules([
+        shadow(on(rule("only", "jobs"), "/only")),
+        shadow(on(rule("both", "mixed"), "/both")),
+        on(rule("enforced", "mixed"), "/enforced"),
+    ]));
+    assert!(asked(&policy, "/only").is_empty(), "nothing is left to evaluate");
+    let owed = asked(&policy, "/both");
+    let [watched] = &owed.shadow[..] else { panic!("one chain: {owed:?}") };
+    assert_eq!(lines(watched), [line("ip:203.0.113.7", "shadow:mixed/rate", 1)]);
+    for id in ["only", "both"] {
+        let owed = policy.owed_by_identity(id, "ann", None).expect("a rule");
+        assert!(owed.without_permit().is_ok(), "{id}");
+    }
+    let enforced = policy.owed_by_identity("enforced", "ann", None).expect("a rule");
+    assert!(matches!(enforced.clone().without_permit(), Err(AskError::NeedsPermit(_))));
+    assert!(enforced.with_permit().is_ok());
+    let free = policy.owed_by_plans("ann", ["free"], 1).expect("a plan");
+    assert_eq!(free.with_permit().expect_err("no concurrency"), AskError::NoConcurrency);
+}
+
+/// A random rule: any path, plan, key, cost and mode, and others that are charged with it.
+fn any_rule(id: &'static str) -> impl Strategy<Value = Rule> {
+    let paths = prop::sample::select(vec!["/*", "/a/*", "/a/b", "/b"]);
+    let plans = prop::sample::select(vec!["free", "gold", "tenant", "unlimited", "banned"]);
+    let keys =
+        prop::sample::select(vec![&["tenant", "ip"][..], &["ip"], &["literal:all"], &["header:x-who"]]);
+    let also = prop::sample::subsequence(vec!["default", "one", "two", "three"], 0..=2);
+    let methods = prop::sample::subsequence(vec![Method::GET, Method::POST], 0..=2);
+    (paths, plans, keys, 1_u64..12, any::<bool>(), also, methods).prop_map(
+        move |(path, plans, keys, cost, shadow, also, methods)| {
+            let plans = match plans {
+                "tenant" => RulePlans::Tenant { anonymous: (cost % 2 == 0).then(|| name("free")) },
+                "unlimited" => RulePlans::Unlimited,
+                "banned" => RulePlans::Banned,
+                listed => RulePlans::listed([listed]).expect("a name"),
+            };
+            let path = Some(path.parse().expect("a pattern"));
+            Rule {
+                matcher: Matcher { path, methods, ..Matcher::default() },
+                key: KeyList::parse(keys).expect("keys"),
+                shadow,
+                also: also.into_iter().map(Into::into).collect(),
+                ..costing(Rule::new(id, plans), cost)
+            }
+        },
+    )
+}
+
+/// These rules as if those in shadow mode had never been written.
+fn without_shadow(rules: &[Rule]) -> Vec<Rule> {
+    let enforced = || rules.iter().filter(|rule| !rule.shadow);
+    let is_there = |id: &SmolStr| enforced().any(|rule| rule.id == *id);
+    enforced()
+        .map(|rule| Rule {
+            also: rule.also.iter().filter(|id| is_there(id)).cloned().collect(),
+            ..rule.clone()
+        })
+        .collect()
+}
+
+proptest! {
+    /// Turning a rule to shadow never lets an enforced limit admit more or less than without that rule.
+    #[test]
+    fn shadow_rules_change_nothing_that_is_enforced(
+        rules in (any_rule("default"), any_rule("one"), any_rule("two"), any_rule("three")),
+        limits in (any_rule("r"), any_rule("s")),
+        path in prop::sample::select(vec!["/", "/a", "/a/b", "/a/c", "/b"]),
+        is_post in any::<bool>(),
+        is_tenant in any::<bool>(),
+        routed in any::<bool>(),
+        credential in prop::sample::select(vec![Credential::Accepted, Credential::Unknown, Credential::Refused]),
+    ) {
+        let rules = [rules.0, rules.1, rules.2, rules.3];
+        let limits = [limits.0, limits.1].map(|limit| Rule { also: Vec::new(), ..limit });
+        let policy = |rules: &[Rule], limits: &[Rule]| {
+            let all = plans().rules(rules.to_vec()).route_limits("way", limits.to_vec()).tenants([acme()]);
+            built(all)
+        };
+        let (whole, stripped) =
+            (policy(&rules, &limits), policy(&without_shadow(&rules), &without_shadow(&limits)));
+        let (headers, method) = (HeaderMap::new(), if is_post { Method::POST } else { Method::GET });
+        let mut facts = Facts::new(&method, path, &headers).address(ADDRESS.into()).credential(credential);
+        facts = facts.tenant(is_tenant.then(|| whole.tenant_of_claim("acme", None)));
+        if routed {
+            facts = facts.route("way");
+        }
+        let (owed, expected) = (whole.owed(&facts), stripped.owed(&facts));
+        prop_assert_eq!(paid(&owed), paid(&expected));
+        prop_assert_eq!(&owed.refusal, &expected.refusal);
+        prop_assert_eq!(unlimited_by(&owed), unlimited_by(&expected));
+        let origin = |owed: &Owed| match &owed.enforced {
+            Enforced::Charged(chain) => {
+                Some((chain.rule().map(str::to_owned), chain.tenant().map(str::to_owned), chain.failure_policy()))
+            }
+            Enforced::Unlimited { .. } => None,
+        };
+        prop_assert_eq!(origin(&owed), origin(&expected));
+        prop_assert!(expected.shadow.is_empty());
+        for chain in &owed.shadow {
+            prop_assert!(chain.is_shadow() && chain.first_permit().is_none() && chain.never_passes().is_none());
+            let names = chain.buckets().iter().map(|bucket| bucket.limit().name().as_str());
+            prop_assert!(names.clone().all(|name| name.starts_with("shadow:")), "{:?}", names.collect::<Vec<_>>());
+        }
+        // Questions by id, too: a rule that is enforced in both owes the same.
+        for rule in rules.iter().filter(|rule| !rule.shadow) {
+            let by_id = |policy: &Policy| policy.owed_by_identity(&rule.id, "ann", None).map(|owed| paid(&owed));
+            prop_assert_eq!(by_id(&whole), by_id(&stripped));
+        }
     }
 }
 
@@ -654,7 +773,7 @@ mod descriptors {
     //! Tests what descriptors owe.
 
     use spile_policy::{
-        Descriptor, DescriptorLimit, DescriptorOptions, DescriptorOwed, DescriptorsOwed, Hits, ShadowOwed,
+        Descriptor, DescriptorLimit, DescriptorOptions, DescriptorOwed, DescriptorsOwed, Hits,
     };
 
     use super::*;
@@ -741,7 +860,7 @@ mod descriptors {
         else {
             panic!("{owed:?}")
         };
-        let [(2, ShadowOwed::Spend(watched))] = &owed.shadow[..] else { panic!("{owed:?}") };
+        let [(2, DescriptorOwed::Any(watched))] = &owed.shadow[..] else { panic!("{owed:?}") };
         assert!(enforced(&owed).is_empty() && owed.can_pass());
         assert_eq!(owed.unmatched(), 1);
         assert_eq!(
@@ -838,7 +957,7 @@ mod descriptors {
         let [DescriptorOwed::Late(tokens), DescriptorOwed::Shadow] = &done.each[..] else {
             panic!("{done:?}")
         };
-        let [(1, ShadowOwed::Late(watched))] = &done.shadow[..] else { panic!("{done:?}") };
+        let [(1, DescriptorOwed::Late(watched))] = &done.shadow[..] else { panic!("{done:?}") };
         assert_eq!((tokens.buckets()[0].cost(), enforced(&done).is_empty()), (Amount::from(14), true));
         assert_eq!((watched.is_shadow(), watched.buckets()[0].cost()), (true, Amount::TOKEN));
 

@@ -192,6 +192,31 @@ fn no_door_makes_charges_itself() {
     }
 }
 
+#[test]
+fn every_step_of_a_walk_is_a_file_or_a_folder() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("a readable page");
+    let (_, walks) = text.split_once("## Five walks").expect("the page has walks");
+    let (walks, _) = walks.split_once("\n## ").expect("more follows");
+    let rows = walks.lines().filter(|line| line.starts_with("| ") && line.contains('→'));
+    let mut missing = Vec::new();
+    for row in rows {
+        let steps = row.splitn(3, '|').nth(2).expect("a row has two cells");
+        let mut beside = PathBuf::new();
+        for step in steps.split('`').skip(1).step_by(2) {
+            let of_crate = step
+                .split_once('/')
+                .map(|(name, rest)| root.join("crates").join(name).join("src").join(rest));
+            let path = of_crate.unwrap_or_else(|| beside.join(step));
+            beside = path.parent().map(Path::to_path_buf).unwrap_or_default();
+            if !path.exists() && !path.with_extension("rs").exists() {
+                missing.push(step.to_owned());
+            }
+        }
+    }
+    assert!(missing.is_empty(), "ARCHITECTURE.md names steps that are not there: {missing:?}");
+}
+
 /// The names of a member's direct dependencies.
 #[derive(Default)]
 struct Member {

@@ -94,7 +94,7 @@ async fn do_once(store: &RedisStore, work: Work, key: &str, number: u128) {
         Work::Permit => charges(&[true]),
         Work::Both => charges(&[false, true]),
     };
-    let id = PermitId::new(SystemClock::wall_now(), number, "bench").expect("an id");
+    let id = PermitId::new(SystemClock::wall_now(), Duration::ZERO, number, "bench").expect("an id");
     let taken = store.permit(&spent, &id, PermitStep::Acquire).await.expect("Redis answers");
     assert!(taken.allowed, "there are more places than callers");
     store

@@ -25,7 +25,7 @@ pub struct Ruling {
 }
 
 /// Decides about a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum EnforcedDecision {
     /// Its limits decided.
     Decided(Decision),
@@ -34,7 +34,7 @@ pub enum EnforcedDecision {
 }
 
 /// The decision of a rule in shadow mode, which blocks nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ShadowDecision {
     /// The rule.

@@ -58,8 +58,8 @@ pub struct DescriptorsOwed {
     pub enforced: Enforced,
     /// What each descriptor owes, in order.
     pub each: Vec<DescriptorOwed>,
-    /// What descriptors would owe under rules in shadow mode, with their indexes. Asked if the request is allowed.
-    pub shadow: Vec<(usize, ShadowOwed)>,
+    /// What descriptors owe under rules in shadow mode, with their indexes: each is decided by itself, if the request is allowed.
+    pub shadow: Vec<(usize, DescriptorOwed)>,
 }
 
 /// What one descriptor owes.
@@ -73,20 +73,10 @@ pub enum DescriptorOwed {
     Shadow,
     /// The indexes of its buckets in the chain of all enforced descriptors.
     Enforced(Vec<usize>),
-    /// The charges of a rule in the mode `any`. One of these that passes is enough for the request.
+    /// Charges that are decided by themselves. Of those that are enforced, which are of rules in the mode `any`, one that passes is
+    /// enough for the request.
     Any(Chain),
     /// Charges for what has been used already. They are taken whether or not it is there.
-    Late(Chain),
-    /// The charges to refund.
-    Refund(Chain),
-}
-
-/// What one descriptor would owe under a rule in shadow mode.
-#[derive(Clone, Debug)]
-pub enum ShadowOwed {
-    /// Charges that are decided.
-    Spend(Chain),
-    /// Charges for what has been used already.
     Late(Chain),
     /// The charges to refund.
     Refund(Chain),
@@ -116,23 +106,20 @@ impl Policy {
         Ok(owed)
     }
 
-    /// What a descriptor would owe under a rule in shadow mode. `None` if the rule cannot be applied, because it never blocks.
+    /// What a descriptor owes under a rule in shadow mode. `None` if the rule cannot be applied, because it never blocks.
     fn shadowed_descriptor(
         &self,
         rule: &Rule,
         domain: &[u8],
         entries: &[RawEntry<'_>],
         descriptor: &Descriptor<'_>,
-    ) -> Option<ShadowOwed> {
-        let chain = self.descriptor_chain(Some(rule), domain, entries, descriptor).ok()?;
-        let chain = Some(chain).filter(|chain| !chain.is_empty() && !chain.is_closed())?;
-        match descriptor.hits {
-            Hits::Refund(_) => Some(ShadowOwed::Refund(chain)),
-            Hits::Spend(1..) if rule.descriptors.late => Some(ShadowOwed::Late(chain)),
-            Hits::Spend(_) => {
-                let chain = chain.asks(rule.descriptors.late);
-                chain.never_passes().is_none().then_some(ShadowOwed::Spend(chain))
-            }
+    ) -> Option<DescriptorOwed> {
+        let chain = self.descriptor_chain(Some(rule), domain, entries, descriptor).ok();
+        let chain = chain.filter(|chain| !chain.is_closed())?;
+        match DescriptorOwed::alone(chain, Some(rule), descriptor.hits) {
+            DescriptorOwed::Unlimited => None,
+            DescriptorOwed::Any(chain) if chain.never_passes().is_some() => None,
+            owed => Some(owed),
         }
     }
 
@@ -162,28 +149,23 @@ impl Policy {
             (None, None) => return Ok(DescriptorOwed::Unmatched),
         };
         let chain = self.descriptor_chain(rule, domain, &entries, descriptor)?;
-        let late = rule.is_some_and(|rule| rule.descriptors.late);
-        let chain = chain.asks(late);
-        Ok(match descriptor.hits {
-            _ if chain.is_empty() => DescriptorOwed::Unlimited,
-            Hits::Refund(_) => DescriptorOwed::Refund(chain),
-            // What has been used is charged in every mode. Without hits it is a question like any other.
-            Hits::Spend(1..) if late && !chain.is_closed() => DescriptorOwed::Late(chain),
-            Hits::Spend(_) if rule.is_some_and(|rule| rule.descriptors.any) => DescriptorOwed::Any(chain),
-            Hits::Spend(_) => DescriptorOwed::Enforced(match enforced {
-                Enforced::Unlimited { .. } => {
-                    let places = (0..chain.buckets().len()).collect();
-                    *enforced = chain.into();
-                    places
+        let chain = match DescriptorOwed::alone(chain, rule, descriptor.hits) {
+            DescriptorOwed::Any(chain) if rule.is_none_or(|rule| !rule.descriptors.any) => chain,
+            owed => return Ok(owed),
+        };
+        Ok(DescriptorOwed::Enforced(match enforced {
+            Enforced::Unlimited { .. } => {
+                let places = (0..chain.buckets().len()).collect();
+                *enforced = chain.into();
+                places
+            }
+            Enforced::Charged(all) => {
+                if let Some(policy) = chain.failure_policy() {
+                    all.tighten_failure_policy(policy);
                 }
-                Enforced::Charged(all) => {
-                    if let Some(policy) = chain.failure_policy() {
-                        all.tighten_failure_policy(policy);
-                    }
-                    all.add(&chain)?
-                }
-            }),
-        })
+                all.add(&chain)?
+            }
+        }))
     }
 
     /// What one descriptor owes under its own limit, or under its rule and the rules in its `also` list. A bucket that
@@ -269,6 +251,20 @@ fn key(domain: &[u8], entries: &[RawEntry<'_>]) -> ResolvedKey {
         text.extend(percent_encode(value, VALUE));
     }
     ResolvedKey::of(&[&text])
+}
+
+impl DescriptorOwed {
+    /// What the charges of one descriptor are by themselves.
+    fn alone(chain: Chain, rule: Option<&Rule>, hits: Hits) -> Self {
+        let late = rule.is_some_and(|rule| rule.descriptors.late);
+        match hits {
+            _ if chain.is_empty() => Self::Unlimited,
+            Hits::Refund(_) => Self::Refund(chain),
+            // What has been used is charged in every mode. Without hits it is a question like any other.
+            Hits::Spend(1..) if late && !chain.is_closed() => Self::Late(chain),
+            Hits::Spend(_) => Self::Any(chain.asks(late)),
+        }
+    }
 }
 
 impl DescriptorsOwed {

@@ -161,7 +161,7 @@ impl Chain {
         // Nothing that shadow mode decides lasts as long as a request, so that it could not release a permit.
         let limits = plan.limits().iter().filter(|limit| !(shadow && limit.limit().is_concurrency()));
         let charge = |key, limit: &NamedLimit| {
-            BucketCharge::new(key, named(limit.clone(), shadow), cost, fixed).set_by(rule_cost)
+            BucketCharge::new(key, named(limit.clone(), shadow), cost, rule_cost, fixed)
         };
         if self.buckets.is_empty() {
             // The limits of one plan all have different buckets, and are never more than a chain can hold.
@@ -186,14 +186,15 @@ impl Chain {
         cost: impl Into<Amount>,
         fixed: bool,
     ) -> Result<(), ChargeError> {
-        let (key, limit) = (self.key_index(key), named(limit, self.shadow));
-        self.put(BucketCharge::new(key, limit, cost.into(), fixed), SameBucket::Highest).map(drop)
+        let (key, limit, cost) = (self.key_index(key), named(limit, self.shadow), cost.into());
+        self.put(BucketCharge::new(key, limit, cost, cost, fixed), SameBucket::Highest).map(drop)
     }
 
     /// Adds a bucket that denies every request.
     pub(crate) fn close(&mut self, key: &ResolvedKey, limit: NamedLimit) -> Result<(), ChargeError> {
         let key = self.key_index(key);
-        let bucket = BucketCharge { closed: true, ..BucketCharge::new(key, limit, Amount::ZERO, true) };
+        let bucket =
+            BucketCharge { closed: true, ..BucketCharge::new(key, limit, Amount::ZERO, Amount::ZERO, true) };
         self.put(bucket, SameBucket::Highest).map(drop)
     }
 
@@ -404,19 +405,18 @@ fn named(limit: NamedLimit, shadow: bool) -> NamedLimit {
 impl BucketCharge {
     /// A bucket of the chain. A concurrency takes one permit, whatever the request costs.
     #[inline]
-    fn new(key: usize, limit: NamedLimit, cost: Amount, fixed: bool) -> Self {
-        let takes_permit = limit.limit().is_concurrency();
-        let (cost, fixed) = if takes_permit { (Amount::TOKEN, true) } else { (cost, fixed) };
-        Self { key, limit, cost, rule_cost: cost, fixed, closed: false }
-    }
-
-    /// Sets the cost of the rule, unless it is a concurrency.
-    #[inline]
-    fn set_by(mut self, rule_cost: Amount) -> Self {
-        if !self.limit.limit().is_concurrency() {
-            self.rule_cost = rule_cost;
+    fn new(key: usize, limit: NamedLimit, cost: Amount, rule_cost: Amount, fixed: bool) -> Self {
+        if limit.limit().is_concurrency() {
+            return Self {
+                key,
+                limit,
+                cost: Amount::TOKEN,
+                rule_cost: Amount::TOKEN,
+                fixed: true,
+                closed: false,
+            };
         }
-        self
+        Self { key, limit, cost, rule_cost, fixed, closed: false }
     }
 
     /// The limit, with its name.

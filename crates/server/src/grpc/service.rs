@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use prost::Message;
 use spile_core::{Decision, SpendTime};
 use spile_listener::{ClientBody, HttpHandler, RequestOrigin, UnpacedBody};
-use spile_policy::{DescriptorOwed, DescriptorsOwed, Enforced, ShadowOwed};
+use spile_policy::{DescriptorOwed, DescriptorsOwed, Enforced};
 use spile_tower::response::HeaderFields;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -190,10 +190,13 @@ impl RateLimitService {
             response.overall_code = Code::OverLimit.into();
             return Ok((response, answered));
         }
-        for (at, decision) in self.refund(&owed, deadline).await {
+        let each = || owed.each.iter().enumerate();
+        // A refund that fails is lost, as it would be with a client that does not ask again.
+        let refunds = each().filter(|(_, owed)| matches!(owed, DescriptorOwed::Refund(_)));
+        for (at, decision) in self.decide_each(refunds, deadline).await {
             response.statuses[at] = verdict::status_alone(&decision);
         }
-        let watched = self.watch(&owed, deadline).await;
+        let watched = self.decide_each(owed.shadow.iter().map(|(at, owed)| (*at, owed)), deadline).await;
         if let (None, Some((_, decision))) = (charged.told(), watched.last()) {
             response.response_headers_to_add =
                 verdict::headers(decision, self.decider.wall_now(), self.fields);
@@ -206,33 +209,15 @@ impl RateLimitService {
         Ok((response, answered))
     }
 
-    /// Asks about rules in shadow mode, in the remaining time. A failure changes nothing.
-    async fn watch(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
-        let one = async |(at, owed): &(usize, ShadowOwed)| {
-            let within = deadline.duration_since(Instant::now());
-            let decision = match owed {
-                ShadowOwed::Spend(chain) => self.decider.allow_within(chain, within).await?,
-                ShadowOwed::Late(chain) => self.decider.charge_within(chain, within).await.ok()?,
-                ShadowOwed::Refund(chain) => {
-                    timeout_at(deadline, self.decider.refund_chain(chain, SpendTime::ThisWindow))
-                        .await
-                        .ok()?
-                        .ok()?
-                }
-            };
-            Some((*at, decision))
-        };
-        join_all(owed.shadow.iter().map(one)).await.into_iter().flatten().collect()
-    }
-
     /// Charges all that is owed. What is enforced is spent last if there are alternatives, and only if one of them passes: a
     /// request that is denied pays for neither.
     async fn charge<'o>(&self, owed: &'o DescriptorsOwed, deadline: Instant) -> Charged<'o> {
         if !owed.has_alternatives() {
-            let (enforced, alone) = tokio::join!(self.spend(owed, self.timeout), self.decide_alone(owed));
+            let (enforced, alone) =
+                tokio::join!(self.spend(owed, self.timeout), self.decide_alone(owed, deadline));
             return Charged::new(owed, alone).with_enforced(enforced);
         }
-        let charged = Charged::new(owed, self.decide_alone(owed).await);
+        let charged = Charged::new(owed, self.decide_alone(owed, deadline).await);
         if charged.lacks_alternative() {
             return charged;
         }
@@ -262,34 +247,36 @@ impl RateLimitService {
 
     /// Decides descriptors by themselves: one alternative is enough, and what has been used is charged whatever becomes of
     /// the request. A late charge that the store does not take is lost.
-    async fn decide_alone(&self, owed: &DescriptorsOwed) -> Vec<AloneDecision> {
-        let one = async |(at, owed): (usize, &DescriptorOwed)| {
-            let decision = match owed {
-                DescriptorOwed::Any(chain) => self.decider.allow_within(chain, self.timeout).await?,
-                DescriptorOwed::Late(chain) => self.decider.charge_within(chain, self.timeout).await.ok()?,
-                _ => return None,
-            };
-            Some(AloneDecision::new(at, owed, decision))
-        };
+    async fn decide_alone(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<AloneDecision> {
         // No future is made for the others: most are enforced together, and it would be large.
         let alone = owed.each.iter().enumerate();
         let alone =
             alone.filter(|(_, owed)| matches!(owed, DescriptorOwed::Any(_) | DescriptorOwed::Late(_)));
-        join_all(alone.map(one)).await.into_iter().flatten().collect()
+        let decided = self.decide_each(alone, deadline).await;
+        decided.into_iter().map(|(at, decision)| AloneDecision::new(at, &owed.each[at], decision)).collect()
     }
 
-    /// Gives back, in what is left of the time. If the store fails it is lost, as it would be with a client that does not
-    /// ask again.
-    async fn refund(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<(usize, Decision)> {
-        let one = async |(at, owed): (usize, &DescriptorOwed)| match owed {
-            DescriptorOwed::Refund(chain) => {
-                // Hits below zero have no time.
-                let given_back = self.decider.refund_chain(chain, SpendTime::ThisWindow);
-                Some((at, timeout_at(deadline, given_back).await.ok()?.ok()?))
-            }
-            _ => None,
+    /// Decides each of these by itself, side by side in the remaining time. Late charges and refunds that fail are left out.
+    async fn decide_each<'o>(
+        &self,
+        owed: impl Iterator<Item = (usize, &'o DescriptorOwed)>,
+        deadline: Instant,
+    ) -> Vec<(usize, Decision)> {
+        let within = deadline.duration_since(Instant::now());
+        let one = async |(at, owed): (usize, &DescriptorOwed)| {
+            let decision = match owed {
+                DescriptorOwed::Any(chain) => self.decider.allow_within(chain, within).await?,
+                DescriptorOwed::Late(chain) => self.decider.charge_within(chain, within).await.ok()?,
+                DescriptorOwed::Refund(chain) => {
+                    // Hits below zero have no time.
+                    let refund = self.decider.refund_chain(chain, SpendTime::ThisWindow);
+                    timeout_at(deadline, refund).await.ok()?.ok()?
+                }
+                _ => return None,
+            };
+            Some((at, decision))
         };
-        join_all(owed.each.iter().enumerate().map(one)).await.into_iter().flatten().collect()
+        join_all(owed.map(one)).await.into_iter().flatten().collect()
     }
 }
 

@@ -552,7 +552,7 @@ mod tests {
     use std::path::Path;
 
     use proptest::prelude::*;
-    use spile_policy::{Descriptor, DescriptorOwed, Hits, Policy, ShadowOwed};
+    use spile_policy::{Descriptor, DescriptorOwed, Hits, Policy};
 
     use super::*;
     use crate::config::Config;
@@ -585,7 +585,7 @@ mod tests {
                 Some(chain.buckets()[0].limit().name().to_string())
             }
             DescriptorOwed::Shadow => match &owed.shadow[..] {
-                [(0, ShadowOwed::Spend(chain) | ShadowOwed::Late(chain))] => {
+                [(0, DescriptorOwed::Any(chain) | DescriptorOwed::Late(chain))] => {
                     Some(chain.buckets()[0].limit().name().unshadowed().to_owned())
                 }
                 _ => None,

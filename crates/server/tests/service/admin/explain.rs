@@ -97,7 +97,7 @@ async fn the_rule_is_the_one_for_the_request_that_is_described() {
         ("path=//closed?a=b", json!("closed"), "banned"),
         ("path=/health", json!("health"), "unlimited"),
         ("path=/paid", json!("paid"), "tenantsOnly"),
-        ("rule=tried", json!("tried"), "allowed"),
+        ("rule=tried", json!("tried"), "unlimited"),
         ("", json!("default"), "allowed"),
     ] {
         let told = explained(&office, &format!("key=ip:203.0.113.7&{}", query.replace('?', "%3F"))).await;
@@ -116,12 +116,14 @@ async fn a_rule_in_shadow_mode_is_explained_by_what_it_would_have_done() {
     assert!(advises(&told, "Rule `tried` is in shadow mode: it would let the request pass"), "{told}");
 
     let question = json!({"ruleId": "tried", "identity": "ip:203.0.113.7", "cost": 10});
-    office.spile.check(question.clone()).await.is(200).says("/reason", "ok");
-    office.spile.check(question).await.is(200).says("/reason", "shadow");
+    office.spile.check(question.clone()).await.is(200).says("/shadow/allowed", true);
+    office.spile.check(question).await.is(200).says("/shadow/allowed", false).says("/reason", "unlimited");
     let denies = json!([{"ruleId": "tried", "allowed": false, "limitedBy": "free", "retryAfterMs": 1_000}]);
-    for (query, rule, left) in [("path=/tried", "default", Some(10.0)), ("rule=tried", "tried", None)] {
+    for (query, rule, outcome, left) in
+        [("path=/tried", "default", "allowed", Some(10.0)), ("rule=tried", "tried", "unlimited", None)]
+    {
         let told = explained(&office, &format!("key=ip:203.0.113.7&{query}")).await;
-        assert_eq!((&told["rule"], &told["outcome"]), (&json!(rule), &json!("allowed")), "{told}");
+        assert_eq!((&told["rule"], &told["outcome"]), (&json!(rule), &json!(outcome)), "{told}");
         assert_eq!((&told["shadow"], &told["retryAfterMs"]), (&denies, &json!(0)), "{told}");
         assert!(advises(&told, "it would deny the request by limit `free` for 1s"), "{told}");
         let buckets = told["buckets"].as_array().expect("a list");

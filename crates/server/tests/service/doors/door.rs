@@ -70,10 +70,11 @@ impl Door {
         let words: Vec<&str> = told.split(' ').collect();
         match (self, words.as_slice()) {
             // Only callers of the API learn what a rule in shadow mode would have decided.
-            (Self::Check | Self::Batch | Self::Resp, ["watch", "ok", ..]) => "watch ok".to_owned(),
+            (Self::Check | Self::Batch | Self::Resp, ["watch", "ok" | "open", ..]) => "watch ok".to_owned(),
             (Self::Check | Self::Batch | Self::Resp, ["watch", "no", _, limit]) => {
                 format!("watch no {limit}")
             }
+            (Self::Grpc, ["watch", "open"]) => "open".to_owned(),
             (Self::Grpc, ["watch", _, left, limit]) => format!("ok {left} {limit}"),
             (_, ["watch", ..]) => "free".to_owned(),
             // The reply names the limit that denies, and no other.

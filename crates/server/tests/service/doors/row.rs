@@ -148,6 +148,8 @@ impl Row {
             return told.to_owned();
         }
         match (self.down, words.as_slice()) {
+            // No limit is to blame, and the rule blocks nothing.
+            (_, ["watch", ..]) => "watch open".to_owned(),
             ("allow", _) => "open".to_owned(),
             ("deny", _) => "closed".to_owned(),
             _ => told.to_owned(),

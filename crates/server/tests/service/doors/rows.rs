@@ -425,7 +425,7 @@ fn tenants() -> Vec<Row> {
         )
         .by(WrongKey)
         .at(&[Door::AuthByRule])
-        .told("ok 2 three, ok 1 three")
+        .told("watch ok 2 three, watch ok 1 three")
         .left("KEY three 3, KEY free 10"),
         row(
             "a key that is not known costs nothing where nothing is limited",
