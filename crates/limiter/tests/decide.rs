@@ -124,9 +124,9 @@ async fn a_rule_in_shadow_mode_is_unlimited_beside_its_own_decision_and_takes_no
 #[tokio::test]
 async fn what_was_reserved_in_shadow_mode_is_settled_like_an_enforced_charge() {
     let (limiter, _) = limiter();
-    for rules in [[rule("x", "five")], [shadow(rule("x", "five"))]] {
+    for (random, rules) in [(7, [rule("x", "five")]), (8, [shadow(rule("x", "five"))])] {
         let owed = policy(rules).owed_by_identity("x", "ann", Some(Amount::from(4))).expect("a rule");
-        let id = ReservationId::new(7, Duration::from_secs(60)).expect("an id");
+        let id = ReservationId::new(random, Duration::from_secs(60)).expect("an id");
         let ruling = limiter.decide(Ask::from(&owed).reserving(id)).await;
         let left = |ruling: &Ruling| ruling.decisions().map(Decision::remaining).collect::<Vec<_>>();
         assert_eq!(left(&ruling), [Amount::TOKEN]);
