@@ -222,17 +222,24 @@ impl Lane {
     /// Groups requests into as few script calls as the topology allows.
     fn calls(&self, batch: Vec<PendingRequest>) -> Vec<ScriptCall> {
         let slot = |request: &Request| self.config.cluster_prefix.as_ref().map_or(0, |_| request.slot());
-        let mut groups: Vec<(Option<CallKind>, Vec<PendingRequest>)> = Vec::with_capacity(1);
-        for waiting in batch {
+        let kind = |waiting: &PendingRequest| -> Option<CallKind> {
             let request = &waiting.request;
-            let may_share = waiting.group == BatchGroup::Any;
-            let kind = may_share.then(|| (slot(request), request.operation.needs_other_commands()));
-            match groups.iter_mut().find(|(of, _)| may_share && *of == kind) {
+            (waiting.group == BatchGroup::Any)
+                .then(|| (slot(request), request.operation.needs_other_commands()))
+        };
+        let sequence = || self.config.sequence.fetch_add(1, Ordering::Relaxed);
+        // Most flights are one call.
+        if batch.iter().all(|waiting| kind(waiting) == Some((0, false))) {
+            return vec![ScriptCall::new(sequence(), batch)];
+        }
+        let mut groups: Vec<(Option<CallKind>, Vec<PendingRequest>)> = Vec::new();
+        for waiting in batch {
+            let own = kind(&waiting);
+            match groups.iter_mut().find(|(of, _)| own.is_some() && *of == own) {
                 Some((_, group)) => group.push(waiting),
-                None => groups.push((kind, vec![waiting])),
+                None => groups.push((own, vec![waiting])),
             }
         }
-        let sequence = || self.config.sequence.fetch_add(1, Ordering::Relaxed);
         groups.into_iter().map(|(_, group)| ScriptCall::new(sequence(), group)).collect()
     }
 
