@@ -55,10 +55,13 @@ fn limiter() -> (Limiter, FakeClock) {
     (RateLimiter::builder().store(store).clock(clock.clone()).build(), clock)
 }
 
+/// A rule that was reported as unlimited, and the tenant.
+type UnlimitedRequest = (String, Option<String>);
+
 /// Counts what an observer hears.
 #[derive(Clone, Default)]
 struct Heard {
-    unlimited: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    unlimited: Arc<Mutex<Vec<UnlimitedRequest>>>,
     decisions: Arc<AtomicU64>,
 }
 

@@ -22,10 +22,6 @@ pub struct Owed {
 
 /// What decides about a request.
 #[derive(Clone, Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most requests are charged, and a box would cost an allocation"
-)]
 pub enum Enforced {
     /// These charges, all of them or none. There is at least one.
     Charged(Chain),
