@@ -99,7 +99,10 @@ async fn without_memory_a_permit_that_has_ended_lets_no_other_be_taken() {
     for flavour in Flavour::ALL {
         let server = RedisServer::builder().flavour(flavour).line("maxmemory-policy noeviction").start();
         let store = patient(&server.url()).prefix("spile").build().unwrap();
-        let (jobs, id) = (jobs(1, 30), PermitId::new(spile_core::Micros::from_secs(1), 1, "").unwrap());
+        let (jobs, id) = (
+            jobs(1, 30),
+            PermitId::new(spile_core::Micros::from_secs(1), std::time::Duration::ZERO, 1, "").unwrap(),
+        );
         let set = "spile:{ann}:permits:limit";
         server.command(&["ZADD", set, "1000000", "ended"]);
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
