@@ -174,6 +174,14 @@ async fn both_modes_share_one_deadline_and_a_failure_in_shadow_mode_changes_noth
     assert_eq!(heard.decisions.load(Ordering::Relaxed), 2, "both failures are counted");
 }
 
+/// A decision as callers see it: a bucket that is full may be stored or not.
+fn shown(decision: &Decision) -> (Reason, Vec<(String, Amount, Duration, Duration)>) {
+    let limits = decision.limits().iter();
+    let shown =
+        limits.map(|one| (one.name().to_string(), one.remaining(), one.retry_after(), one.reset_after()));
+    (decision.reason(), shown.collect())
+}
+
 /// A random rule for one of three paths.
 fn any_rule(id: &'static str) -> impl Strategy<Value = Rule> {
     let plans = prop::sample::select(vec!["three", "five", "mixed", "unlimited"]);
@@ -210,7 +218,8 @@ proptest! {
                     let costs = |bucket: &spile_policy::BucketCharge| bucket.cost_at(Amount::from(cost));
                     let settled =
                         limiter.settle_owed(&owed, &ruling.enforced, &ruling.shadow, costs).await.expect("it answers");
-                    rulings.push((ruling.enforced, settled.decision));
+                    let settled = settled.decision.as_ref().map(shown);
+                    rulings.push((ruling.enforced.decision().map(shown), settled));
                 }
                 let [whole, stripped] = &rulings[..] else { unreachable!("there are two policies") };
                 prop_assert_eq!(whole, stripped);
