@@ -236,8 +236,8 @@ impl Waits {
     /// quarter of a second. The instance knows it as of the last answer, which is one trip old, and in whole tokens.
     fn scarce_level(&self, limit: &Limit) -> i128 {
         let (Some(rate), Some(lease)) = (limit.rate(), limit.lease()) else { return 0 };
-        let refill_in =
-            |us: u128| i128::from(rate.refill().micro()) * us as i128 / rate.period().as_micros() as i128;
+        let period_us = rate.period().as_micros().cast_signed();
+        let refill_in = |us: u128| i128::from(rate.refill().micro()) * us.cast_signed() / period_us;
         let level =
             refill_in(lease.as_micros().min(250_000)).min(i128::from(limit.capacity().micro()) * 6 / 100);
         level + refill_in(u128::from(self.trip / US)) + i128::from(limit.quantum().micro())
