@@ -51,7 +51,7 @@ pub(crate) struct AskOptions<'a> {
     pub(crate) action: AskedAction,
 }
 
-/// What is done with the charges.
+/// How the charges are used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum AskedAction {
     /// Spends them, and takes a permit of each concurrency.
@@ -147,7 +147,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What a request owes, with the rule, the tenant and the failure policy of its enforced chain.
+/// The charges of a request, with the rule, the tenant and the failure policy of its enforced chain.
 impl<'a> From<&'a Owed> for Ask<'a> {
     #[inline]
     fn from(owed: &'a Owed) -> Self {

@@ -1,4 +1,4 @@
-//! What a listener has read of a request.
+//! The facts that a listener has read of a request.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use spile_core::{Cost, PlanName};
 
 use crate::key::ResolvedKey;
 
-/// What is known of a request before it is decided.
+/// The facts about a request before it is decided.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     pub(crate) method: &'a Method,
@@ -25,7 +25,7 @@ pub struct Facts<'a> {
     pub(crate) load: f64,
     /// Whether a permit can be held until the request has ended.
     pub(crate) holds: bool,
-    /// Replaces the cost of each rule until the answer has told what it cost.
+    /// Replaces the cost of each rule until the answer has reported its cost.
     pub(crate) estimate: Option<Cost>,
     /// Who pays, and what, if the request is only described.
     pub(crate) assumed: Option<&'a AssumedPayer>,
@@ -52,7 +52,7 @@ pub struct CallerTenant {
     pub plan: Option<PlanName>,
 }
 
-/// What is known of the credential of a request. A refused credential is charged to the address.
+/// The state of a request's credential. A refused credential is charged to the address.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Credential {
     /// There is no credential, or it is accepted.
@@ -137,7 +137,7 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// What is known of its credential.
+    /// Its credential.
     #[must_use]
     pub const fn credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
@@ -159,7 +159,7 @@ impl<'a> Facts<'a> {
         self
     }
 
-    /// The tokens that the request is expected to cost, if its answer will tell what it cost. They are charged in place of
+    /// The tokens that the request is expected to cost, if its answer will report its cost. They are charged in place of
     /// the cost of each rule.
     #[must_use]
     pub const fn estimate(mut self, tokens: Option<Cost>) -> Self {

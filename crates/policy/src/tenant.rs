@@ -1,4 +1,4 @@
-//! A tenant: an id, a plan, limits of its own, and the hashes of its API keys.
+//! A tenant: an id, a plan, limits that replace those of the plan, and the hashes of its API keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,13 +14,13 @@ const SCHEME: &str = "sha256:";
 /// A customer of the operator.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// What it is called.
+    /// Its name.
     pub id: SmolStr,
     /// The plan that it holds.
     pub plan: PlanName,
     /// The hashes of its API keys.
     pub api_keys: Vec<ApiKeyHash>,
-    /// Its plan with some limits replaced by its own, or `None` if it has no limits of its own.
+    /// Its plan with some limits replaced by its own, or `None` if none is replaced.
     own: Option<Plan>,
     /// The names of its own limits.
     own_names: Vec<SmolStr>,
@@ -39,7 +39,7 @@ impl Tenant {
         self
     }
 
-    /// Replaces the limits of these names in its plan by limits of its own. The buckets stay the same.
+    /// Replaces the limits of these names in its plan. The buckets stay the same.
     pub fn with_limits<'n>(
         mut self,
         plan: &Plan,

@@ -45,7 +45,7 @@ pub struct RateLimiter<S> {
     inner: Arc<LimiterInner<S>>,
 }
 
-/// What a refund with an id did.
+/// The result of a refund with an id.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RefundDecision {

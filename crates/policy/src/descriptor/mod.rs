@@ -1,4 +1,4 @@
-//! What a request of Envoy owes: each descriptor is charged by itself, and costs for the same bucket add up.
+//! The charges of a request of Envoy: each descriptor is charged by itself, and costs for the same bucket add up.
 
 mod pattern;
 
@@ -51,18 +51,18 @@ pub enum Hits {
     Refund(u64),
 }
 
-/// What a request's descriptors owe.
+/// The charges of a request's descriptors.
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorsOwed {
     /// The charges of all enforced descriptors together.
     pub enforced: Enforced,
-    /// What each descriptor owes, in order.
+    /// The charges of each descriptor, in order.
     pub each: Vec<DescriptorOwed>,
-    /// What descriptors owe under rules in shadow mode, with their indexes: each is decided by itself, if the request is allowed.
+    /// The charges of descriptors under rules in shadow mode, with their indexes: each is decided by itself, if the request is allowed.
     pub shadow: Vec<(usize, DescriptorOwed)>,
 }
 
-/// What one descriptor owes.
+/// The charges of one descriptor.
 #[derive(Clone, Debug)]
 pub enum DescriptorOwed {
     /// No rule matches it.
@@ -83,7 +83,7 @@ pub enum DescriptorOwed {
 }
 
 impl Policy {
-    /// What these descriptors of a domain owe. Costs for the same bucket add up.
+    /// Returns the charges of these descriptors of a domain. Costs for the same bucket add up.
     pub fn owed_by_descriptors(
         &self,
         domain: &[u8],
@@ -106,7 +106,7 @@ impl Policy {
         Ok(owed)
     }
 
-    /// What a descriptor owes under a rule in shadow mode. `None` if the rule cannot be applied, because it never blocks.
+    /// Returns the charges of a descriptor under a rule in shadow mode. `None` if the rule cannot be applied, because it never blocks.
     fn shadowed_descriptor(
         &self,
         rule: &Rule,
@@ -168,7 +168,7 @@ impl Policy {
         }))
     }
 
-    /// What one descriptor owes under its own limit, or under its rule and the rules in its `also` list. A bucket that
+    /// Returns the charges of one descriptor under its own limit, or under its rule and the rules in its `also` list. A bucket that
     /// two of these rules share is charged once.
     fn descriptor_chain(
         &self,
@@ -254,13 +254,13 @@ fn key(domain: &[u8], entries: &[RawEntry<'_>]) -> ResolvedKey {
 }
 
 impl DescriptorOwed {
-    /// What the charges of one descriptor are by themselves.
+    /// The charges of one descriptor, apart from the others.
     fn alone(chain: Chain, rule: Option<&Rule>, hits: Hits) -> Self {
         let late = rule.is_some_and(|rule| rule.descriptors.late);
         match hits {
             _ if chain.is_empty() => Self::Unlimited,
             Hits::Refund(_) => Self::Refund(chain),
-            // What has been used is charged in every mode. Without hits it is a question like any other.
+            // Usage is charged in every mode. Without hits it is a question like any other.
             Hits::Spend(1..) if late && !chain.is_closed() => Self::Late(chain),
             Hits::Spend(_) => Self::Any(chain.asks(late)),
         }

@@ -58,7 +58,7 @@ impl DescriptorMatch {
 }
 
 impl EntryPattern {
-    /// The same pattern, of which all values that match share a bucket.
+    /// Makes all values that match the pattern share a bucket.
     #[must_use]
     pub fn shared(mut self) -> Self {
         self.key_value = Some(self.value.as_ref().map_or_else(|| ANY.to_owned(), |pieces| pieces.join(ANY)));

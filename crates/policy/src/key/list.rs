@@ -186,7 +186,7 @@ pub enum KeyListError {
     Literal {
         /// How the name begins.
         name: String,
-        /// What is wrong with it.
+        /// The fault.
         why: KeyError,
     },
 }

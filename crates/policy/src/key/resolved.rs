@@ -19,7 +19,7 @@ const ROUTE_KEY: &str = "route:";
 /// The key whose buckets are charged, as text that starts with its kind: `ip:203.0.113.7`, `tenant:acme`.
 ///
 /// Two keys are equal only if kind and value are equal. A text that is not a valid [`Key`], because it is too long or
-/// has a control character, is replaced by its SHA-256 (`sha256:…`), so that it still has a bucket of its own. The
+/// has a control character, is replaced by its SHA-256 (`sha256:…`), so that it still has a separate bucket. The
 /// `Debug` format hides the value.
 #[derive(Clone, Eq, PartialEq)]
 pub struct ResolvedKey(KeyText);

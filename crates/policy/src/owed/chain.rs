@@ -37,9 +37,9 @@ pub struct BucketCharge {
     cost: Amount,
     /// The cost that the rule sets, which an estimate may have replaced in `cost`.
     rule_cost: Amount,
-    /// What the request costs in the end does not change it.
+    /// The final cost of the request does not change it.
     fixed: bool,
-    /// Denies every request, whatever it costs.
+    /// Denies every request, at any cost.
     closed: bool,
 }
 
@@ -403,7 +403,7 @@ fn named(limit: NamedLimit, shadow: bool) -> NamedLimit {
 }
 
 impl BucketCharge {
-    /// A bucket of the chain. A concurrency takes one permit, whatever the request costs.
+    /// A bucket of the chain. A concurrency takes one permit at any cost.
     #[inline]
     fn new(key: usize, limit: NamedLimit, cost: Amount, rule_cost: Amount, fixed: bool) -> Self {
         if limit.limit().is_concurrency() {
@@ -434,7 +434,7 @@ impl BucketCharge {
         self.rule_cost
     }
 
-    /// True if the rule sets the cost, whatever the request costs in the end.
+    /// True if the rule sets the cost, also once the final cost is known.
     pub const fn is_fixed(&self) -> bool {
         self.fixed
     }
@@ -485,7 +485,7 @@ impl BucketCharge {
         let capacity =
             Amount::from_micro((whole.capacity().micro() as f64 * factor) as i64).floored_to(quantum);
         let capacity = capacity.max(self.cost).max(quantum).min(whole.capacity());
-        // The same tokens in a longer period. If the bucket would take too long to fill, only the burst is reduced.
+        // As many tokens in a longer period. If the bucket would take too long to fill, only the burst is reduced.
         let longer = Duration::from_micros((period.as_micros() as f64 / factor).ceil() as u64);
         let cut =
             whole.resized(capacity, refill, longer).or_else(|_| whole.resized(capacity, refill, period));

@@ -1,4 +1,4 @@
-//! What a request owes.
+//! The debt of a request: charges, or none.
 
 mod chain;
 mod refusal;
@@ -9,7 +9,7 @@ pub use self::chain::{BucketCharge, Chain};
 pub use self::refusal::PolicyRefusal;
 use crate::policy::AskError;
 
-/// What a request owes, and whether it is refused even if it can pay.
+/// The charges of a request, and whether it is refused even if it can pay.
 #[derive(Clone, Debug, Default)]
 pub struct Owed {
     /// Decides about the request.
@@ -20,7 +20,7 @@ pub struct Owed {
     pub refusal: Option<PolicyRefusal>,
 }
 
-/// What decides about a request.
+/// The part that decides about a request.
 #[derive(Clone, Debug)]
 pub enum Enforced {
     /// These charges, all of them or none. There is at least one.

@@ -1,4 +1,4 @@
-//! Why a request is refused, whatever its buckets hold.
+//! Why a request is refused, at any level of its buckets.
 
 use smol_str::SmolStr;
 use spile_core::{ChargeError, KeyError, LimitName};
@@ -22,7 +22,7 @@ pub enum PolicyRefusal {
         rule: SmolStr,
         /// Where it was found.
         place: String,
-        /// What is wrong with it.
+        /// The fault.
         why: KeyError,
     },
     /// The rule is only for tenants, and the request has no tenant.

@@ -48,7 +48,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// Adds limits to the route of that name. Each client has buckets of its own for the route.
+    /// Adds limits to the route of that name. Each client has separate buckets for the route.
     pub fn route_limits(mut self, route: &str, limits: impl IntoIterator<Item = Rule>) -> Self {
         self.route_limits.push((route.to_owned(), limits.into_iter().collect()));
         self

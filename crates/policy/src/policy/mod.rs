@@ -188,18 +188,18 @@ impl Policy {
         CallerTenant { id: SmolStr::new(id), plan: claimed.or_else(known) }
     }
 
-    /// What a request owes under the most specific enforced rule that matches it and under the limits of its route, and
-    /// what it would owe under the most specific rule in shadow mode.
+    /// Returns the charges of a request under the most specific enforced rule that matches it and under the limits of its route, and
+    /// its charges under the most specific rule in shadow mode.
     pub fn owed(&self, facts: &Facts<'_>) -> Owed {
         self.owed_under(self.rule_for(facts), self.shadow_rule_for(facts), facts)
     }
 
-    /// What a request owes under the rule of that id, or `None` if there is no such rule.
+    /// Returns the charges of a request under the rule of that id, or `None` if there is no such rule.
     pub fn owed_by_rule(&self, id: &str, facts: &Facts<'_>) -> Option<Owed> {
         Some(self.owed_under(Some(self.rule(id)?), None, facts))
     }
 
-    /// What a request owes that is identified by the API key that it sends, checked or not. A caller without a tenant
+    /// Returns the charges of a request that is identified by the API key that it sends, checked or not. A caller without a tenant
     /// is keyed by the value that it sent, and its address is limited to ten times the plan, so that made-up keys gain
     /// little. If another rule than `default` matches the path, it is applied as it is.
     pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {

@@ -1,4 +1,4 @@
-//! What a caller owes that names its rule or plans itself: the decision API, the Redis protocol and the command line.
+//! Charges of callers that name their rule or plans: the decision API, the Redis protocol and the command line.
 
 use std::borrow::Cow;
 
@@ -81,20 +81,20 @@ impl AskError {
 }
 
 impl Policy {
-    /// What an identity owes under a rule and the rules in its `also` list, at this cost or, if it is `None`, at the
+    /// Returns the charges of an identity under a rule and the rules in its `also` list, at this cost or, if it is `None`, at the
     /// cost of each rule.
     pub fn owed_by_identity(&self, rule: &str, who: &str, cost: Option<Amount>) -> Result<Owed, AskError> {
         let rule = self.rule(rule).ok_or_else(|| AskError::UnknownRule(truncated(rule)))?;
         self.owed_by_named(rule, None, who, cost)
     }
 
-    /// What an identity owes under the limit of a route, at this cost or, if it is `None`, at the limit's own.
+    /// Returns the charges of an identity under the limit of a route, at this cost or, if it is `None`, at the limit's own.
     pub fn owed_by_route_limit(&self, id: &str, who: &str, cost: Option<Amount>) -> Result<Owed, AskError> {
         let (route, limit) = self.route_limit(id).ok_or_else(|| AskError::UnknownRule(truncated(id)))?;
         self.owed_by_named(limit, Some(route), who, cost)
     }
 
-    /// What a request owes that is only described: by these facts, by who sends it, and by its cost, if that is not the
+    /// Returns the charges of a request that is only described: by these facts, by who sends it, and by its cost, if that is not the
     /// cost of each rule. The tenant, the user or the address in `who` is a fact as if the request had it. An address is
     /// that of an anonymous caller. What else a tenant or a user sends is not known: `who` pays under a rule that looks
     /// for a key of another kind.
@@ -120,7 +120,7 @@ impl Policy {
         Ok(self.owed(&Facts { assumed: Some(&payer), holds: true, ..facts }))
     }
 
-    /// What an identity owes under these plans.
+    /// Returns the charges of an identity under these plans.
     pub fn owed_by_plans<'n>(
         &self,
         who: &str,
@@ -148,7 +148,7 @@ impl Policy {
         if chain.is_empty() { Err(AskError::Chain(ChargeError::Empty)) } else { chain.passable() }
     }
 
-    /// What an identity owes under a limit that the caller sends. The limit is named after `rule`, in this namespace if
+    /// Returns the charges of an identity under a limit that the caller sends. The limit is named after `rule`, in this namespace if
     /// there is one. No rule needs to have that id; if one has, its failure policy and its shadow mode apply.
     pub fn owed_by_limit(
         &self,

@@ -28,7 +28,7 @@ use crate::key::KeyList;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// What it is called, in questions about it and in metrics.
+    /// Its name, in questions about it and in metrics.
     pub id: SmolStr,
     /// Which requests it is for.
     pub matcher: Matcher,
@@ -40,17 +40,17 @@ pub struct Rule {
     pub cost: Cost,
     /// Estimates and answers do not change the cost: for limits that count requests.
     pub fixed_cost: bool,
-    /// What happens when the store fails, or `None` to use the choice of the policy.
+    /// The policy if the store fails, or `None` to use the choice of the policy.
     pub on_failure: Option<FailurePolicy>,
     /// Decides and counts, but never blocks.
     pub shadow: bool,
     /// Rules that are charged together with this one, all or nothing.
     pub also: Vec<SmolStr>,
-    /// What else holds if it is for descriptors.
+    /// Further options of a rule for descriptors.
     pub descriptors: DescriptorOptions,
 }
 
-/// What holds for rules of Envoy's descriptors alone.
+/// Options that only rules for Envoy's descriptors have.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DescriptorOptions {
     /// Their hits have been used already, and are charged whether or not they are there.
