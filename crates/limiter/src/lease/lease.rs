@@ -5,7 +5,7 @@ use std::sync::Arc;
 use spile_core::{Amount, Bucket, Charge, Cost, Limit, Micros, NamedLimit, Rate};
 
 use super::demand::Demand;
-use super::pace::Pace;
+use super::pace::PortionPace;
 use crate::bucket_note::BucketNote;
 
 /// A bucket that gets at least this many questions within one lease is hot.
@@ -49,7 +49,7 @@ pub(super) struct Lease {
     portion: Amount,
     /// A portion is in flight until then.
     taking_until: Micros,
-    pace: Pace,
+    pace: PortionPace,
     terms: Terms,
 }
 
@@ -81,7 +81,7 @@ impl SetAside {
 
 /// How a lease is asked for a charge.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Asked {
+pub(crate) enum LeaseQuestion {
     /// As one of several. The store may have to be asked about the others, so it is neither denied nor waits for a portion.
     InChain,
     /// As the only charge.
@@ -116,7 +116,7 @@ impl Lease {
             demand: Demand::default(),
             portion: Amount::ZERO,
             taking_until: Micros::default(),
-            pace: Pace::default(),
+            pace: PortionPace::default(),
             terms,
         }
     }
@@ -140,19 +140,19 @@ impl Lease {
     }
 
     /// Spends a charge as far as the lease covers it.
-    pub(super) fn spend(&mut self, cost: Cost, asked: Asked, now: Micros) -> LeaseAnswer {
-        if asked != Asked::AfterPortion {
+    pub(super) fn spend(&mut self, cost: Cost, asked: LeaseQuestion, now: Micros) -> LeaseAnswer {
+        if asked != LeaseQuestion::AfterPortion {
             self.demand.add(cost.amount(), now, self.lease_us());
         }
         self.drop_overflow(now);
         // Tokens that wait for the store must still have room in the bucket when the answer comes.
         let refill = self.refill_in(self.terms.waits_us);
-        let more = if asked == Asked::InChain { refill } else { Amount::ZERO };
+        let more = if asked == LeaseQuestion::InChain { refill } else { Amount::ZERO };
         if let Some(note) = self.note.filter(|note| self.covers(cost, note, more, now)) {
             let aside = self.set_aside(cost.amount(), more, now);
             return LeaseAnswer::Covers(self.with_lots(&note), aside);
         }
-        let paced = if asked == Asked::Alone { self.pace(cost, now) } else { None };
+        let paced = if asked == LeaseQuestion::Alone { self.pace(cost, now) } else { None };
         paced.unwrap_or_else(|| LeaseAnswer::Asks(self.set_aside(cost.amount(), refill, now)))
     }
 
@@ -329,7 +329,7 @@ impl Lease {
         if !self.limit.limit().fills_like(limit.limit()) {
             self.forget();
             // Limits that take turns would drop one portion after the other, so the bucket has to become hot again.
-            (self.demand, self.pace) = (Demand::default(), Pace::default());
+            (self.demand, self.pace) = (Demand::default(), PortionPace::default());
             (self.portion, self.taking_until) = (Amount::ZERO, Micros::default());
         }
         self.limit = limit.clone();

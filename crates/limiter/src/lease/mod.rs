@@ -16,8 +16,8 @@ use parking_lot::{Mutex, MutexGuard};
 use spile_core::{Amount, Charge, Charges, Micros, NamedLimit, Outcome};
 use spile_runtime::Runtime;
 
-pub(crate) use self::lease::{Asked, LeaseAnswer, SetAside};
 use self::lease::{Lease, Lot, Terms};
+pub(crate) use self::lease::{LeaseAnswer, LeaseQuestion, SetAside};
 use crate::bucket_hash::{BucketHash, BucketHasher};
 use crate::bucket_note::BucketNote;
 
@@ -119,7 +119,7 @@ impl Leases {
     pub(crate) fn spend(
         &self,
         charge: &Charge<'_>,
-        asked: Asked,
+        asked: LeaseQuestion,
         now: Micros,
     ) -> Option<(LeaseAnswer, Option<Portion>)> {
         charge.limit().limit().lease()?;

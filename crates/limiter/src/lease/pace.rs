@@ -7,7 +7,7 @@ const LONGEST_US: u64 = 50_000;
 
 /// The pauses between the portions of a bucket that is nearly empty.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct PortionPace {
     /// No portion is asked for before then.
     next: Micros,
     /// Zero before the first portion.
@@ -16,7 +16,7 @@ pub(super) struct Pace {
     promised: Micros,
 }
 
-impl Pace {
+impl PortionPace {
     pub(super) const fn next(&self) -> Micros {
         self.next
     }

@@ -17,7 +17,7 @@ use super::fallback::Fallback;
 use super::leasing::LeaseShare;
 use crate::ask::{AskOptions, AskedCharges};
 use crate::deny_cache::DenyCache;
-use crate::lease::{Asked, Leases, Portion};
+use crate::lease::{LeaseQuestion, Leases, Portion};
 use crate::observer::{DecisionCounts, Observed, Observer};
 use crate::permit::PermitKeeper;
 
@@ -65,7 +65,7 @@ impl<S: Store> LimiterInner<S> {
                 let (deadline, started) = (ask.options.deadline(self.deadline), self.runtime.now());
                 let _come = self.runtime.timeout(deadline, portion).await;
                 let now = self.fallback.clock.now();
-                match self.spend_leases(&ask.charges, &ask.options, Asked::AfterPortion, now) {
+                match self.spend_leases(&ask.charges, &ask.options, LeaseQuestion::AfterPortion, now) {
                     Some(Ok(decision)) => return decision,
                     Some(Err(other)) => share = Some(Box::new(other)),
                     None => share = None,
@@ -136,7 +136,7 @@ impl<S: Store> LimiterInner<S> {
         }
         let now = self.fallback.clock.now();
         let denied = |rest| self.denied_nearby(rest, now);
-        let (share, denial) = match self.spend_leases(charges, options, Asked::Alone, now) {
+        let (share, denial) = match self.spend_leases(charges, options, LeaseQuestion::Alone, now) {
             Some(Ok(decision)) => return Ok(decision),
             Some(Err(share)) if share.portion.is_some() => (Some(Box::new(share)), None),
             Some(Err(share)) => match share.rest().as_ref().and_then(denied) {

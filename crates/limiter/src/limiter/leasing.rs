@@ -16,7 +16,7 @@ use super::background::BackgroundWork;
 use super::inner::LimiterInner;
 use crate::ask::AskOptions;
 use crate::bucket_note::BucketNote;
-use crate::lease::{Asked, LeaseAnswer, LeaseStats, Leases, Portion, SetAside};
+use crate::lease::{LeaseAnswer, LeaseQuestion, LeaseStats, Leases, Portion, SetAside};
 
 /// How long tokens are returned when the process ends.
 const RETURN_TIME: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl<S: Store> LimiterInner<S> {
         self: &'a Arc<Self>,
         charges: &Charges<'a>,
         options: &AskOptions<'_>,
-        asked: Asked,
+        asked: LeaseQuestion,
         now: Micros,
     ) -> Option<Result<Decision, LeaseShare<'a, S>>> {
         let leases = self.leases.as_ref().filter(|_| Leases::concern(charges))?;
@@ -106,7 +106,7 @@ impl<S: Store> LimiterInner<S> {
                 LeaseAnswer::Asks(aside) => Err(share(vec![LeasePart::Asked(aside)], None)),
             });
         }
-        let part = |charge: &Charge<'_>| match leases.spend(charge, Asked::InChain, now) {
+        let part = |charge: &Charge<'_>| match leases.spend(charge, LeaseQuestion::InChain, now) {
             Some((LeaseAnswer::Covers(note, aside), portion)) => {
                 self.start_taking(portion, None);
                 LeasePart::Covered(note, aside)

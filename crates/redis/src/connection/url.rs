@@ -165,9 +165,9 @@ pub fn without_secrets(url: &str) -> String {
 }
 
 /// The parts of a URL before its parameters: the database is `None` if the path has none.
-type Target = (Topology, Option<Credentials>, Option<u32>);
+type UrlTarget = (Topology, Option<Credentials>, Option<u32>);
 
-fn unix(path: &str, mut query: UrlQuery) -> Result<Target, UrlError> {
+fn unix(path: &str, mut query: UrlQuery) -> Result<UrlTarget, UrlError> {
     if path.is_empty() {
         return Err(UrlError::NoAddress);
     }
@@ -176,7 +176,7 @@ fn unix(path: &str, mut query: UrlQuery) -> Result<Target, UrlError> {
     Ok((Topology::Standalone(endpoint), credentials, None))
 }
 
-fn networked(scheme: Scheme, rest: &str, mut query: UrlQuery) -> Result<Target, UrlError> {
+fn networked(scheme: Scheme, rest: &str, mut query: UrlQuery) -> Result<UrlTarget, UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (credentials, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user_info(user)?), hosts),

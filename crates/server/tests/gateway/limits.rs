@@ -161,8 +161,12 @@ async fn an_answer_is_settled_at_what_its_body_says_and_counted() {
         assert_eq!(told.status, 200);
         told.header("x-ratelimit-remaining").map(str::to_owned)
     };
-    assert_eq!(left("4").await.as_deref(), Some("2"), "one of three requests, and five of ten tokens");
-    assert_eq!(left("").await.as_deref(), Some("1"), "ten tokens without four and the estimate are one, too");
+    assert_eq!(
+        left("4").await.as_deref(),
+        Some("5"),
+        "ten tokens less the estimate cover one request, and two more are allowed"
+    );
+    assert_eq!(left("").await.as_deref(), Some("1"), "ten tokens less four and the estimate");
     assert_eq!(spile.get("/", &[]).await.status, 429, "the estimate of an answer without a cost stays");
     let metrics = spile.metrics().await;
     for result in ["settled", "no_number"] {
