@@ -268,8 +268,44 @@ async fn an_acquire_that_meets_a_release_ends_by_its_deadline() {
     remote.set_fault(CallFault::Delay(Duration::from_millis(40)));
     drop(permit);
     let started = tokio::time::Instant::now();
-    let _either = limiter.acquire("ann", "one").await;
+    let denied = denial(limiter.acquire("ann", "one").await);
+    assert_eq!(denied.reason(), Reason::Limited, "the store said so, and had no time to say more");
     assert!(started.elapsed() <= Duration::from_millis(61), "{:?}", started.elapsed());
+    remote.set_fault(CallFault::None);
+    tokio::time::sleep(HOLD / 2).await;
+    assert!(limiter.acquire("ann", "one").await.is_ok(), "what was asked for late is released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_is_left_to_its_caller_stays_until_its_hold_time_is_over() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let id = limiter.acquire("ann", "one").await.unwrap().leave();
+    let held_now = || limiter.permit_stats().values().map(|counts| counts.held).sum::<u64>();
+    tokio::time::sleep(HOLD - Duration::from_millis(100)).await;
+    assert_eq!((held(&model, "one"), held_now()), (1, 1), "{id}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(held_now(), 0);
+    assert!(limiter.acquire("ann", "one").await.is_ok(), "it is not renewed here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_wait_in_one_process_with_its_own_store_wait_for_no_other() {
+    let plan = Plan::new("two", Limit::concurrent(2)).unwrap();
+    let limiter = RateLimiter::builder().store(spile_memory::MemoryStore::new()).plans([plan]).build();
+    let started = tokio::time::Instant::now();
+    let jobs = (0..100).map(|_| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            let permit = limiter.acquire_when_ready("ann", "two", Wait::forever()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop(permit);
+        })
+    });
+    for job in jobs.collect::<Vec<_>>() {
+        job.await.unwrap();
+    }
+    assert!(started.elapsed() < Duration::from_millis(150), "{:?}", started.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

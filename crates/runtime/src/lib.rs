@@ -61,12 +61,17 @@ impl Runtime {
         self.0.as_ref().map_or_else(tokio, |driver| driver.wall_time())
     }
 
-    /// Waits for this time.
-    pub fn sleep(&self, span: Duration) -> Sleep {
+    /// The moment that lies ahead by this time.
+    pub fn after(&self, span: Duration) -> Instant {
         // Longer than any process runs.
         const FOREVER: Duration = Duration::from_secs(30 * 365 * 86_400);
         let now = self.now();
-        self.sleep_until(now.checked_add(span).unwrap_or(now + FOREVER))
+        now.checked_add(span).unwrap_or(now + FOREVER)
+    }
+
+    /// Waits for this time.
+    pub fn sleep(&self, span: Duration) -> Sleep {
+        self.sleep_until(self.after(span))
     }
 
     /// Waits until this moment.

@@ -153,6 +153,11 @@ impl Lease {
             return LeaseAnswer::Covers(self.with_lots(&note), aside);
         }
         let paced = if asked == LeaseQuestion::Alone { self.pace(cost, now) } else { None };
+        if let Some(LeaseAnswer::Denies(note)) = &paced {
+            let limit = self.limit.limit();
+            let wait_us = note.bucket.wait_for_us(limit, limit.asked(cost), note.store_time(now));
+            self.promise(now.plus_us(wait_us), now);
+        }
         paced.unwrap_or_else(|| LeaseAnswer::Asks(self.set_aside(cost.amount(), refill, now)))
     }
 

@@ -61,14 +61,17 @@ impl<S: Store + 'static> RateLimiter<S> {
         let left = || give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
         let turn = permits.turns.queue_for(&charges);
         // If callers in front take all the time, it asks once: they may wait for other limits than it needs.
-        let mut first = runtime.timeout(left(), turn.first(runtime)).await;
+        let is_shared = self.inner.store.is_shared();
+        let mut first = runtime.timeout(left(), turn.first(is_shared, runtime)).await;
         let mut has_waited = false;
         loop {
             let options = AskOptions { on_failure: Some(policy), ..AskOptions::default() };
             let ask = AskedCharges { charges: charges.clone(), options };
+            // Made before the question, so that no release in between is missed.
+            let released = permits.has_released.notified();
             let (decision, permit) = self.decide_charges(ask).await;
             if let Some(permit) = permit {
-                if let Ok(waiting) = &mut first {
+                if let Ok(Some(waiting)) = &mut first {
                     waiting.got_place(runtime);
                 }
                 return Ok(permit);
@@ -76,7 +79,9 @@ impl<S: Store + 'static> RateLimiter<S> {
             let (is_final, left) = (decision.may_have_run() || is_refused(&decision), left());
             let for_place = decision.binding().limit().is_concurrency();
             let is_too_late = left.is_zero() || !for_place && decision.retry_after() > left;
-            let Some(waiting) = first.as_deref_mut().ok().filter(|_| !is_final && !is_too_late) else {
+            let Some(waiting) =
+                first.as_mut().ok().and_then(Option::as_mut).filter(|_| !is_final && !is_too_late)
+            else {
                 return Err(AcquireError::denied(decision));
             };
             if !for_place {
@@ -90,11 +95,11 @@ impl<S: Store + 'static> RateLimiter<S> {
                 permits.stats.count_limits(limits, |counts| counts.waited += 1);
             }
             let pause = turn.pause(waiting, runtime).min(left);
-            if self.inner.store.is_shared() {
+            if is_shared {
                 runtime.sleep(pause).await;
             } else {
                 // No other process waits for the place.
-                let _released = runtime.timeout(pause, permits.has_released.notified()).await;
+                let _released = runtime.timeout(pause, released).await;
             }
         }
     }
@@ -239,7 +244,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
         let question = rest.as_ref().map(|rest| self.question(rest));
         let deadline = options.deadline(self.deadline);
-        let ends_at = self.runtime.now() + deadline;
+        let ends_at = self.runtime.after(deadline);
         let ask = async || {
             let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
             self.runtime.timeout_at(ends_at, asked).await.unwrap_or(Err(StoreError::TimedOut(deadline)))
@@ -250,7 +255,15 @@ impl<S: Store + 'static> LimiterInner<S> {
             && self.permits.is_releasing(Some(charges))
             && self.runtime.timeout_at(ends_at, self.permits.wait_for_releases(Some(charges))).await.is_ok()
         {
-            answer = ask().await;
+            match ask().await {
+                Ok(again) => answer = Ok(again),
+                // The first answer still holds: a place that is taken late is released.
+                Err(why) if why.may_have_run() => {
+                    places.set_unanswered();
+                    Arc::clone(self).release_later(Arc::clone(&places));
+                }
+                Err(_) => {}
+            }
         }
         let heard_at = self.fallback.clock.now();
         // A process that was suspended may hear of a permit that has ended meanwhile.

@@ -30,6 +30,9 @@ pub(crate) enum BackgroundWork {
 
 /// Starts a task. Without a runtime that is not possible: then the store is asked for every decision.
 pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, work: BackgroundWork) {
+    if let BackgroundWork::Keep(portion) = work {
+        return limiter.keep(portion);
+    }
     let Some(spawner) = limiter.runtime.spawner() else {
         limiter.renewals.lock().clear();
         return;
@@ -37,7 +40,7 @@ pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, wor
     let limiter = Arc::clone(limiter);
     match work {
         BackgroundWork::Take(portion, taken) => drop(spawner.spawn(limiter.take(portion, taken))),
-        BackgroundWork::Keep(portion) => limiter.keep(portion),
+        BackgroundWork::Keep(_) => {}
         BackgroundWork::KeepOrphans => limiter.keep_orphans(),
         BackgroundWork::Renew => drop(spawner.spawn(renew_notes(limiter))),
     }

@@ -217,7 +217,8 @@ impl<S: Store + 'static> RateLimiter<S> {
     async fn decide_all(&self, ask: Ask<'_>) -> Ruling {
         let Ask { enforced, shadow, options } = ask;
         let (inner, action) = (&self.inner, options.action);
-        let ends_at = inner.runtime.now() + options.deadline(inner.deadline);
+        let ends_at = inner.runtime.after(options.deadline(inner.deadline));
+        let is_charged = matches!(enforced, AskedEnforced::Charged(_));
         let mut ruling = match enforced {
             AskedEnforced::Charged(charges) => {
                 let (decision, permit) = self.decide_charges(AskedCharges { charges, options }).await;
@@ -228,7 +229,7 @@ impl<S: Store + 'static> RateLimiter<S> {
                 Ruling::of(EnforcedDecision::Decided(decision))
             }
             AskedEnforced::Unlimited => {
-                if matches!(action, AskedAction::Spend) {
+                if !matches!(action, AskedAction::Peek) {
                     inner.count_unlimited(&options);
                 }
                 Ruling::UNLIMITED
@@ -237,7 +238,12 @@ impl<S: Store + 'static> RateLimiter<S> {
         if ruling.allowed() && !shadow.is_empty() {
             let within = Some(ends_at - inner.runtime.now());
             let watched = shadow.iter().map(async |chain| {
-                let action = if chain.is_peek() { AskedAction::Peek } else { action };
+                let action = match action {
+                    AskedAction::Spend if chain.is_peek() => AskedAction::Peek,
+                    // The marker of the id is that of the enforced charges.
+                    AskedAction::Reserve(_) if is_charged => AskedAction::Spend,
+                    action => action,
+                };
                 let options = AskOptions { within, action, ..AskOptions::of(chain) };
                 let (decision, _) =
                     self.decide_charges(AskedCharges { charges: chain.charges(), options }).await;

@@ -63,11 +63,23 @@ impl<S: Store> LimiterInner<S> {
             let (mut ask, mut share) = (ask, share);
             if let Some(portion) = share.as_mut().and_then(|share| share.portion.take()) {
                 let (deadline, started) = (ask.options.deadline(self.deadline), self.runtime.now());
-                let _come = self.runtime.timeout(deadline, portion).await;
+                let come = self.runtime.timeout(deadline, portion).await;
                 let now = self.fallback.clock.now();
                 match self.spend_leases(&ask.charges, &ask.options, LeaseQuestion::AfterPortion, now) {
                     Some(Ok(decision)) => return decision,
-                    Some(Err(other)) => share = Some(Box::new(other)),
+                    Some(Err(other)) => {
+                        let late = come.is_err().then_some(Err(StoreError::TimedOut(deadline)));
+                        let denied = || other.rest().and_then(|rest| self.denied_nearby(&rest, now));
+                        let (source, answer) = match late {
+                            Some(late) => (DecisionSource::Store, Some(late)),
+                            None => (DecisionSource::DenyCache, denied().map(Ok)),
+                        };
+                        if let Some(answer) = answer {
+                            let answer = answer.map(|denial| other.outcome(&denial, now));
+                            return self.conclude(&ask.charges, &ask.options, answer, source, Some(now));
+                        }
+                        share = Some(Box::new(other));
+                    }
                     None => share = None,
                 }
                 ask = ask.within(deadline.saturating_sub(self.runtime.now() - started));
@@ -76,7 +88,7 @@ impl<S: Store> LimiterInner<S> {
             let asked = rest.as_ref().unwrap_or(&ask.charges);
             let mut answer = self.ask_store(asked, &ask.options).await;
             if !ask.options.patience.is_zero() {
-                let give_up = self.runtime.now() + ask.options.patience;
+                let give_up = self.runtime.after(ask.options.patience);
                 while matches!(answer, Err(StoreError::Overloaded(_))) && self.runtime.now() < give_up {
                     self.runtime.sleep(SHORTEST_PAUSE).await;
                     answer = self.ask_store(asked, &ask.options).await;

@@ -61,6 +61,9 @@ pub(crate) trait ReleaseWork: Send + Sync {
     /// The time by the clock of this machine.
     fn now(&self) -> Micros;
 
+    /// Stops keeping places that their caller keeps from now on.
+    fn leave(&self, places: &Arc<HeldPlaces>);
+
     /// Releases places in the background, and tries again until their hold time is over.
     fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>);
 
@@ -84,6 +87,14 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
 
     fn now(&self) -> Micros {
         self.fallback.clock.now()
+    }
+
+    fn leave(&self, places: &Arc<HeldPlaces>) {
+        let was_kept = self.permits.held.lock().remove(&number(places)).is_some();
+        if let Some(charges) = places.charges().filter(|_| was_kept) {
+            self.permits.stats.count(places, |counts| counts.held -= 1);
+            self.permits.lent.note(places.id(), &charges, self.fallback.clock.now());
+        }
     }
 
     fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>) {

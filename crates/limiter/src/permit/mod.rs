@@ -61,6 +61,7 @@ impl Permit {
     /// Leaves it to the caller, who renews and releases it by its id.
     pub fn leave(self) -> PermitId {
         self.places.end();
+        self.release.leave(&self.places);
         self.places.id().clone()
     }
 

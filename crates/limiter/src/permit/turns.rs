@@ -35,7 +35,8 @@ pub(crate) struct Turns(Mutex<HashMap<Vec<Place>, Weak<Queue>>>);
 pub(crate) struct Turn<'t> {
     turns: &'t Turns,
     chain: Vec<Place>,
-    queue: Arc<Queue>,
+    /// `None` once it has left.
+    queue: Option<Arc<Queue>>,
     /// The places of the smallest limit.
     places: f64,
 }
@@ -54,19 +55,22 @@ impl Turns {
         });
         let permits = charges.iter().filter(|charge| charge.needs_permit());
         let places = permits.map(|charge| charge.limit().limit().capacity()).min().unwrap_or(Amount::TOKEN);
-        Turn { turns: self, chain, queue, places: places.as_f64() }
+        Turn { turns: self, chain, queue: Some(queue), places: places.as_f64() }
     }
 }
 
 impl Turn<'_> {
-    /// Waits until all callers in front have got a place or have given up, and other processes could ask for the next.
-    pub(crate) async fn first(&self, runtime: &Runtime) -> MutexGuard<'_, Waiting> {
-        let waiting = self.queue.lock().await;
-        if let Waiting(Some(since)) = *waiting {
+    /// Waits until all callers in front have got a place or have given up, and other processes that share the store could ask for the
+    /// next.
+    pub(crate) async fn first(&self, is_shared: bool, runtime: &Runtime) -> Option<MutexGuard<'_, Waiting>> {
+        let waiting = self.queue.as_ref()?.lock().await;
+        if let Waiting(Some(since)) = *waiting
+            && is_shared
+        {
             let pause = if self.places > 1.0 { LONGEST.div_f64(self.places - 1.0) } else { Duration::ZERO };
             runtime.sleep_until(since + self.spread(pause, runtime)).await;
         }
-        waiting
+        Some(waiting)
     }
 
     /// How long to wait before the store is asked again: less, the longer this process has waited.
@@ -93,7 +97,9 @@ impl Waiting {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut queues = self.turns.0.lock();
-        if Arc::strong_count(&self.queue) == 1 {
+        // Under the lock, so that the last of several callers that leave at once is seen.
+        drop(self.queue.take());
+        if queues.get(&self.chain).is_some_and(|queue| queue.strong_count() == 0) {
             queues.remove(&self.chain);
         }
     }
