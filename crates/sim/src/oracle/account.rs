@@ -239,11 +239,16 @@ impl Accounts {
 
     /// Called when callers reset these buckets. A chain under way on another node then finds no permit, and undoes nothing.
     pub(crate) fn resets(&mut self, charges: &[Owed]) {
-        self.was_reset(Nanos::MAX, charges);
+        self.set_reset(Nanos::MAX, charges);
     }
 
-    /// Called when they have been reset.
+    /// Called when they have been reset. A portion that was in flight is dropped, because it may have been taken before.
     pub(crate) fn was_reset(&mut self, now: Nanos, charges: &[Owed]) {
+        self.set_reset(now, charges);
+        self.lose_leases(now);
+    }
+
+    fn set_reset(&mut self, now: Nanos, charges: &[Owed]) {
         let sets = charges.iter().filter(|owed| !pays(&owed.bucket));
         self.reset.extend(sets.map(|owed| (owed.bucket.clone(), now)));
     }

@@ -128,7 +128,8 @@ impl Waits {
             self.would_deny(report, asked, decision, nodes)?;
         }
         let told = self.asked.remove(&number);
-        if decision.source() != DecisionSource::Store && self.is_outdated(report, asked) {
+        let is_remembered = decision.source() != DecisionSource::Store || asked.charges.iter().any(is_leased);
+        if is_remembered && self.is_outdated(report, asked) {
             return Ok(());
         }
         if let Some(told) = told {
@@ -142,8 +143,10 @@ impl Waits {
         if self.disturbed.1 > 0 && self.disturbed.0 + self.remembers + MS >= report.at {
             return true;
         }
-        let knows_after = |instance| {
-            if instance == report.instance && !self.has_faults { 2 * MS } else { self.remembers + MS }
+        let knows_after = |instance, owed: &Owed| {
+            let lease = owed.limit.lease().map_or(0, |lease| lease.as_nanos() as Nanos);
+            let remembers = self.remembers.max(lease) + MS;
+            if instance == report.instance && !self.has_faults { 2 * MS } else { remembers }
         };
         asked.charges.iter().any(|owed| {
             // The note may have been renewed by a peek, which does not cut the usage of a quota to other windows.
@@ -151,7 +154,7 @@ impl Waits {
                 return true;
             }
             let taken = self.taken_at.get(&owed.bucket).into_iter().flatten();
-            taken.into_iter().any(|(instance, at)| *at + knows_after(*instance) >= report.at)
+            taken.into_iter().any(|(instance, at)| *at + knows_after(*instance, owed) >= report.at)
         })
     }
 
@@ -177,8 +180,11 @@ impl Waits {
                 decision.source().as_str(),
                 decision.retry_after()
             );
-            let is_leased = asked.charges.iter().any(|owed| owed.limit.lease().is_some());
-            let oracle = if is_leased { "let in after waiting, leased" } else { "let in after waiting" };
+            let oracle = if asked.charges.iter().any(is_leased) {
+                "let in after waiting, leased"
+            } else {
+                "let in after waiting"
+            };
             return Err(Broken::new(oracle, what));
         }
         Ok(())
@@ -246,4 +252,9 @@ impl Waits {
 
 fn plan_of(bucket: &BucketId) -> &str {
     bucket.key.rsplit(':').next().unwrap_or_default()
+}
+
+/// True if an instance may answer for the bucket with tokens that it took before. It does not know of what others charge meanwhile.
+fn is_leased(owed: &Owed) -> bool {
+    owed.limit.lease().is_some()
 }
