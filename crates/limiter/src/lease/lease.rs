@@ -164,7 +164,7 @@ impl Lease {
     /// The answer to a charge that the lots do not cover, while a hot bucket is nearly empty. Not while it is in debt: the store
     /// reports how long that takes to repay.
     fn pace(&self, cost: Cost, now: Micros) -> Option<LeaseAnswer> {
-        let note = self.note?;
+        let note = self.note.filter(|note| note.age_us(now) <= PortionPace::OLDEST_US)?;
         let is_in_debt = note.at_least(self.limit.limit(), now) < Amount::ZERO;
         if !self.is_hot() || !self.is_nearly_empty(&note, now) || is_in_debt {
             return None;

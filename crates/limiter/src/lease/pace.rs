@@ -17,6 +17,10 @@ pub(super) struct PortionPace {
 }
 
 impl PortionPace {
+    /// The oldest answer of the store by which questions are denied between portions. Later ones ask again: other instances may have returned
+    /// tokens since.
+    pub(super) const OLDEST_US: u64 = 2 * LONGEST_US;
+
     pub(super) const fn next(&self) -> Micros {
         self.next
     }

@@ -11,8 +11,8 @@ use crate::fleet::report::{Owed, Report};
 use crate::scenario::{Fault, Scenario};
 use crate::scheduler::{MS, Nanos, US};
 
-/// The longest pause between two portions of a lease.
-const LONGEST_PAUSE: Nanos = 50 * MS;
+/// The oldest answer by which a lease denies.
+const OLDEST_ANSWER: Nanos = 100 * MS;
 
 /// A denial that a caller waits for.
 struct Told {
@@ -202,7 +202,7 @@ impl Waits {
         let now = report.at;
         let by_lease = decision.source() == DecisionSource::Lease;
         let bound =
-            if by_lease { self.remembers.max(LONGEST_PAUSE) + self.trip } else { self.remembers } + MS;
+            if by_lease { self.remembers.max(OLDEST_ANSWER) + self.trip } else { self.remembers } + MS;
         let lately = |at: Nanos| at + bound >= now;
         if self.disturbed.1 > 0 && lately(self.disturbed.0) {
             return Ok(());
