@@ -250,6 +250,7 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.runtime.timeout_at(ends_at, asked).await.unwrap_or(Err(StoreError::TimedOut(deadline)))
         };
         let mut answer = ask().await;
+        let mut may_have_run = false;
         // A caller that asks one request after the other must not overtake the release of its last one.
         if answer.as_ref().is_ok_and(|outcome| lacks_place(charges, outcome))
             && self.permits.is_releasing(Some(charges))
@@ -257,8 +258,9 @@ impl<S: Store + 'static> LimiterInner<S> {
         {
             match ask().await {
                 Ok(again) => answer = Ok(again),
-                // The first answer still holds: a place that is taken late is released.
+                // The first answer still holds. A place that is taken late is released; tokens beside it may be charged.
                 Err(why) if why.may_have_run() => {
+                    may_have_run = true;
                     places.set_unanswered();
                     Arc::clone(self).release_later(Arc::clone(&places));
                 }
@@ -278,7 +280,9 @@ impl<S: Store + 'static> LimiterInner<S> {
         let decision = match answer {
             Ok(outcome) => {
                 is_taken = outcome.allowed;
-                self.conclude(charges, options, Ok(outcome), DecisionSource::Store, Some(heard_at))
+                let decision =
+                    self.conclude(charges, options, Ok(outcome), DecisionSource::Store, Some(heard_at));
+                decision.with_may_have_run(may_have_run)
             }
             Err(why) => {
                 let policy = options.policy(&self.fallback);

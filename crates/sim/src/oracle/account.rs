@@ -205,8 +205,12 @@ impl Accounts {
         let waits = matches!(asked.operation, Operation::AcquireWhenReady(_) | Operation::UntilReady(_));
         // The undo of a chain on several nodes may fail.
         let was_reset = |owed: &Owed| self.reset.get(&owed.bucket).is_some_and(|at| *at >= asked.since);
-        let may_fail = self.has_faults || asked.charges.iter().any(was_reset);
-        let undoes = self.is_cluster && may_fail && !is_charged(decision);
+        let is_reset = asked.charges.iter().any(was_reset);
+        // An acquire may have succeeded only after a first attempt was undone.
+        let retries = matches!(asked.operation, Operation::Acquire | Operation::AcquireWhenReady(_));
+        let may_fail =
+            self.has_faults && !is_charged(decision) || is_reset && (retries || !is_charged(decision));
+        let undoes = self.is_cluster && may_fail;
         let is_doubtful =
             decision.may_have_run() || undoes || waits && (self.has_faults || !decision.allowed());
         if is_doubtful {
