@@ -30,19 +30,15 @@ pub(crate) enum BackgroundWork {
 
 /// Starts a task. Without a runtime that is not possible: then the store is asked for every decision.
 pub(super) fn start_work<S: Store + 'static>(limiter: &Arc<LimiterInner<S>>, work: BackgroundWork) {
-    if let BackgroundWork::Keep(portion) = work {
-        return limiter.keep(portion);
-    }
-    let Some(spawner) = limiter.runtime.spawner() else {
-        limiter.renewals.lock().clear();
-        return;
-    };
-    let limiter = Arc::clone(limiter);
-    match work {
-        BackgroundWork::Take(portion, taken) => drop(spawner.spawn(limiter.take(portion, taken))),
-        BackgroundWork::Keep(_) => {}
-        BackgroundWork::KeepOrphans => limiter.keep_orphans(),
-        BackgroundWork::Renew => drop(spawner.spawn(renew_notes(limiter))),
+    match (work, limiter.runtime.spawner()) {
+        // Without a runtime it is kept on that of the next question.
+        (BackgroundWork::Keep(portion), _) => limiter.keep(portion),
+        (_, None) => limiter.renewals.lock().clear(),
+        (BackgroundWork::Take(portion, taken), Some(spawner)) => {
+            drop(spawner.spawn(Arc::clone(limiter).take(portion, taken)));
+        }
+        (BackgroundWork::KeepOrphans, Some(_)) => limiter.keep_orphans(),
+        (BackgroundWork::Renew, Some(spawner)) => drop(spawner.spawn(renew_notes(Arc::clone(limiter)))),
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct TypedQuestion<'a> {
 }
 
 impl TypedQuestion<'_> {
-    /// What the question asks for.
+    /// Returns the charges of the question.
     pub(crate) fn owed(&self, policy: &Policy) -> Result<Owed, Fault> {
         let Self { rule_id, plans, cost, capacity, refill_per_second, .. } = self;
         let cost = cost.map(|TypedTokens(amount)| amount);
@@ -56,12 +56,12 @@ impl TypedQuestion<'_> {
         }
     }
 
-    /// What a question asks for that could not release a permit: one that needs it is refused.
+    /// Returns the charges of a question that could not release a permit: one that needs a permit is refused.
     pub(crate) fn owed_without_permit(&self, policy: &Policy) -> Result<Owed, Fault> {
         self.owed(policy)?.without_permit().map_err(|why| Fault::new(self.asked_by(), why))
     }
 
-    /// What a question asks for that takes a permit. Plans that it names must have a concurrency; a rule may lead to a plan that
+    /// Returns the charges of a question that takes a permit. Plans that it names must have a concurrency; a rule may lead to a plan that
     /// has none.
     pub(crate) fn owed_with_permit(&self, policy: &Policy) -> Result<Owed, Fault> {
         let owed = self.owed(policy)?;

@@ -92,7 +92,7 @@ impl<'a> Check<'a> {
         self.identity
     }
 
-    /// What the command asks for.
+    /// Returns the charges of the command.
     pub(super) fn owed(&self, policy: &Policy) -> Result<Owed, RespReply> {
         // What has been used may cost more than a limit can hold.
         let cost = self.cost.map(|cost| if self.verb == Verb::Charge { Amount::ZERO } else { cost.amount() });

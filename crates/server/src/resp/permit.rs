@@ -36,7 +36,7 @@ impl<'a> Acquire<'a> {
         Ok(Self { check, holder })
     }
 
-    /// What the command asks for.
+    /// Returns the charges of the command.
     pub(super) fn owed(&self, policy: &Policy) -> Result<Owed, RespReply> {
         self.check.owed(policy)
     }

@@ -114,7 +114,7 @@ fn may_charge(rule: &Rule, plan: &str) -> bool {
     by_tenant || rule.plans.known().iter().any(|name| name.as_str() == plan)
 }
 
-/// What is owed by a key that is named. A rule that refuses it is no error.
+/// Returns the charges of a key that is named. A rule that refuses it is no error.
 fn refused_or_not(owed: Result<Owed, AskError>) -> Result<Owed, AskError> {
     let refused = |why| Ok(Owed { refusal: Some(why), ..Owed::default() });
     match owed {
