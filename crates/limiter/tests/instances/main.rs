@@ -6,3 +6,4 @@
 mod deny_cache;
 mod lease;
 mod network;
+mod table;

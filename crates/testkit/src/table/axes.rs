@@ -55,6 +55,11 @@ axis! {
 }
 
 impl OperationKind {
+    /// True if it returns what was spent.
+    pub const fn is_refund(self) -> bool {
+        matches!(self, Self::Refund | Self::RefundThisWindow | Self::RefundSpentAt | Self::RefundOnce)
+    }
+
     /// The row of an operation. A new operation does not compile without one.
     pub const fn of(operation: &Operation<'_>) -> Self {
         match operation {

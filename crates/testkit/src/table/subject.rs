@@ -1,10 +1,10 @@
 //! A store that the table is tried on.
 
-use spile_core::{Charge, Cost, FakeClock, Key, Store, StoreExt};
+use spile_core::{Charge, Charges, Cost, FakeClock, Key, Operation, Store, StoreExt};
 
 use super::axes::StateKind;
 use super::oracle::{PlainCharge, PlainLimit, PlainQuestion, PlainReply, PlainShape, TOKEN};
-use super::{PLENTY, built, named};
+use super::{PLENTY, TableCell, built, named, plain_reply};
 
 /// A store with what a cell does to it that no caller can: time passes, state is lost and damaged.
 pub trait TableSubject {
@@ -16,6 +16,34 @@ pub trait TableSubject {
 
     /// The store.
     fn store(&self) -> &Self::Store;
+
+    /// Asks a question.
+    fn ask(&mut self, operation: Operation<'_>, charges: &Charges<'_>) -> impl Future<Output = PlainReply> {
+        async move {
+            plain_reply(charges, &self.store().ask(operation, charges).await.expect("the store answers"))
+        }
+    }
+
+    /// True if the reply is right for this cell.
+    fn is_right(
+        &mut self,
+        cell: TableCell,
+        _: &PlainQuestion,
+        reply: &PlainReply,
+        expected: &PlainReply,
+    ) -> bool {
+        if cell.is_even { reply == expected } else { reply.is_near(expected) }
+    }
+
+    /// The number of questions of cost 0 that are asked before each question.
+    fn questions_before(&self) -> usize {
+        0
+    }
+
+    /// Why the subject cannot be asked about this cell. `None` if it can.
+    fn refusal(&self, _: TableCell) -> Option<&'static str> {
+        None
+    }
 
     /// The clock of the store.
     fn clock(&self) -> &FakeClock;

@@ -15,17 +15,17 @@ const CELLS: TableSummary = TableSummary { tried: 7_104, refused: 14_496 };
 
 #[tokio::test]
 async fn redis_7_answers_every_cell_as_the_oracle_does() {
-    assert_eq!(try_every_cell_on(OnRedis::new(Flavour::Redis7)).await, CELLS);
+    assert_eq!(try_every_cell_on(&mut OnRedis::new(Flavour::Redis7)).await, CELLS);
 }
 
 #[tokio::test]
 async fn redis_6_2_answers_every_cell_as_the_oracle_does() {
-    assert_eq!(try_every_cell_on(OnRedis::new(Flavour::Redis62)).await, CELLS);
+    assert_eq!(try_every_cell_on(&mut OnRedis::new(Flavour::Redis62)).await, CELLS);
 }
 
 #[tokio::test]
 async fn valkey_9_answers_every_cell_as_the_oracle_does() {
-    assert_eq!(try_every_cell_on(OnRedis::new(Flavour::Valkey9)).await, CELLS);
+    assert_eq!(try_every_cell_on(&mut OnRedis::new(Flavour::Valkey9)).await, CELLS);
 }
 
 /// A store on a separate server.
