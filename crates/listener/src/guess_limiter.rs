@@ -48,7 +48,7 @@ pub struct GuessLimiter {
     /// Until when at least one address has no attempts left, in milliseconds of the clock. Usually in the past, so that
     /// no lookup is needed.
     guesses_closed_until: AtomicU64,
-    /// The same for forged tokens.
+    /// Until when at least one address has no check of a forged token left.
     forgeries_closed_until: AtomicU64,
     known: OnceLock<KnownTokens>,
 }

@@ -1,7 +1,7 @@
 //! Accepts connections: one accept loop and one set of bounds for every listener.
 //!
 //! A [`Listener`] accepts a bounded number of connections, terminates TLS if it is configured, passes each connection
-//! to a [`ListenerProtocol`], and drains when it is told to stop. [`Http`] is the protocol for HTTP/1.1 and HTTP/2.
+//! to a [`ListenerProtocol`], and drains when it is asked to stop. [`Http`] is the protocol for HTTP/1.1 and HTTP/2.
 //! This crate must not know how requests are answered.
 
 mod guess_limiter;

@@ -38,7 +38,7 @@ pub struct FileLoadError {
 }
 
 impl FileLoadError {
-    /// What is wrong with the file.
+    /// An error about the file.
     pub fn new(path: &Path, why: impl Display) -> Self {
         Self { path: path.display().to_string(), why: format!("{why}") }
     }

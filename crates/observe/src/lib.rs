@@ -2,7 +2,7 @@
 //!
 //! [`Watch`] is an [`Observer`](spile_limiter::Observer). The limiter [counts](spile_limiter::DecisionCounts) for it in a
 //! table of the calling thread. Work that costs more is done for a bounded number of sampled decisions per second, or on a
-//! thread of its own. Metrics go through the [`metrics`](::metrics) facade, so that any recorder receives them.
+//! separate thread. Metrics go through the [`metrics`](::metrics) facade, so that any recorder receives them.
 //!
 //! Everything is bounded: label values, keys in the sketch, events, minutes. Keys are shown as hashes unless the
 //! operator allows them in plain text, and are never a label. This crate must not know how a bucket is counted or where

@@ -48,7 +48,7 @@
 //! | charge what is known later | [`charge`](RateLimiter::charge), [`reserve`](RateLimiter::reserve) and [`settle`](Reservation::settle) |
 //! | start over | [`reset`](RateLimiter::reset) |
 //! | wait for a turn | [`until_ready`](RateLimiter::until_ready) |
-//! | hold one of so many places | [`acquire`](RateLimiter::acquire), [`acquire_when_ready`](RateLimiter::acquire_when_ready) |
+//! | hold one of N places | [`acquire`](RateLimiter::acquire), [`acquire_when_ready`](RateLimiter::acquire_when_ready) |
 //!
 //! # Features
 //!
@@ -66,7 +66,7 @@
 //!
 //! With `memory` and `redis`, [`open_store`] makes the store that a URL names.
 //!
-//! The names come from several crates, and this one brings them together. It has no logic of its own apart from what the
+//! The names come from several crates, and this one brings them together. It adds no logic except for what the
 //! attribute needs.
 
 #![deny(missing_docs)]

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Calls `ask` until it returns `Some`, and returns the value and the time that took.
 ///
 /// # Panics
-/// Where there is none within `patience`: the message names `what` was waited for.
+/// If no answer comes within `patience`. The message names `what` was waited for.
 pub fn until<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> (T, Duration) {
     let clock = SystemClock::new();
     let started = clock.now();
@@ -35,7 +35,7 @@ pub fn until_true(what: &str, mut met: impl FnMut() -> bool) -> Duration {
     until(what, PATIENCE, || met().then_some(())).1
 }
 
-/// Waits for a condition for so long at most, and tells whether it was met.
+/// Waits for a condition for at most `patience`, and returns whether it was met.
 pub fn within(patience: Duration, mut met: impl FnMut() -> bool) -> bool {
     let clock = SystemClock::new();
     let started = clock.now();

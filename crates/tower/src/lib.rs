@@ -1,8 +1,8 @@
 //! Spile as tower middleware: a layer for axum, hyper, tonic and any other stack that uses [`http`].
 //!
 //! [`RateLimitLayer`] charges each request by its [`Rule`]s. If the decision is no, it answers in place of the service. The
-//! resolvers in [`key`] find out who pays, and the functions in [`response`] write what the caller is told. What an answer
-//! cost is read by [`cost`]. This crate must not know where buckets are stored.
+//! resolvers in [`key`] find out who pays, and the functions in [`response`] render the decision for the caller. The cost of an answer
+//! is read by [`cost`]. This crate must not know where buckets are stored.
 //!
 //! ```
 //! # mod spile { pub use spile_core::*; pub use spile_limiter::*; pub use spile_memory::*; pub use spile_tower::*; }

@@ -63,7 +63,7 @@ const fn is_format(letter: char) -> bool {
 mod tests {
     use super::*;
 
-    /// What an attacker would send: line breaks, quotes, terminal escapes, wrong UTF-8 and text that runs backwards.
+    /// Inputs of an attacker: line breaks, quotes, terminal escapes, wrong UTF-8 and text that runs backwards.
     const EVIL: [&[u8]; 7] = [
         b"a\nb\r\nc",
         b"\" 200 \"",

@@ -1,4 +1,4 @@
-//! The access log: one line for each request, written by a thread of its own.
+//! The access log: one line for each request, written by a dedicated thread.
 //!
 //! Requests put what is known of them into a bounded queue and never wait. If the queue is full, the line is dropped and
 //! counted. No line holds a credential: header fields that carry one are not read here.
@@ -78,14 +78,14 @@ struct AccessLogState {
     dropped: Counter,
 }
 
-/// What the writer receives.
+/// A message to the writer.
 enum Message {
     Record(Box<FinishedRecord>),
     /// There is something to do in [`WriterRequests`].
     Wake,
 }
 
-/// What the writer is asked for beside lines. It is looked at after each batch of lines.
+/// Requests to the writer other than lines. They are read after each batch of lines.
 #[derive(Default)]
 struct WriterRequests {
     reopen: AtomicBool,

@@ -1,4 +1,4 @@
-//! What is logged of one request.
+//! The log record of one request.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ const MAX_TEXT: usize = 1_024;
 /// The status that nginx logs when the client closed the connection before the response.
 const CLIENT_LEFT: u16 = 499;
 
-/// What is known of a request that is under way. It is logged when this is dropped. Without an access log it is empty,
+/// The record of a request in flight. It is logged when this is dropped. Without an access log it is empty,
 /// and does nothing.
 #[derive(Debug, Default)]
 pub(crate) struct AccessRecord(Option<Box<FinishedRecord>>);
 
-/// What is logged of a request.
+/// The logged fields of a request.
 #[derive(Debug)]
 pub(super) struct FinishedRecord {
     /// `None` once the request is over.

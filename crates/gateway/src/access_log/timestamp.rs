@@ -22,7 +22,7 @@ pub(super) struct Timestamp {
 }
 
 impl Timestamp {
-    /// The moment that is so long after 1970-01-01.
+    /// The time this long after 1970-01-01.
     pub(super) fn of(wall: Micros) -> Self {
         let (seconds, micros) = (wall.get() / 1_000_000, wall.get() % 1_000_000);
         let (days, of_day) = (seconds / DAY_S, seconds % DAY_S);

@@ -14,9 +14,9 @@ use spile_core::{Clock, Micros, SystemClock};
 
 use super::{AccessLogError, AccessLogFormat, Message, QUEUE, WriterRequests};
 
-/// Lines are written together, up to about so many bytes.
+/// Lines are written in batches of about this many bytes.
 const BATCH_BYTES: usize = 64 << 10;
-/// Dropped lines are told of in the log of the process at most this often.
+/// Dropped lines are reported in the log of the process at most this often.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where lines go.

@@ -26,7 +26,7 @@ const TENANT_ERRORS: [&str; 2] =
 
 /// Accepts tokens by their signature, issuer, audience and time.
 ///
-/// A token is checked only with the algorithm that the key is for, whatever the token's header claims, so a public key
+/// A token is checked only with the algorithm of the key, never with the one that its header claims, so a public key
 /// can never be used as if it were a shared secret.
 #[must_use = "a verifier does nothing until a gateway has it"]
 pub struct JwtVerifier {
@@ -44,7 +44,7 @@ struct TokenKey {
     key: DecodingKey,
 }
 
-/// What a file of keys holds.
+/// The kind of keys in a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum JwtKeyFile {

@@ -207,7 +207,7 @@ struct Attempt<'a> {
     endpoint: &'a UpstreamEndpoint,
     pool: &'a Arc<ConnectionPool>,
     sent_at: Micros,
-    /// The same by the machine's clock. The gateway's clock may be a fake one.
+    /// When it started by the machine's clock. The gateway's clock may be a fake one.
     started: Instant,
     /// `answers()` of the endpoint's health before the attempt.
     answers: usize,
@@ -243,7 +243,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sends the request, and tells at once whether that is over a pooled connection. Not an `async fn`, whose future would keep what
+    /// Sends the request, and reports at once whether the connection came from the pool. Not an `async fn`, whose future would keep what
     /// is only needed to begin.
     fn start<'s>(
         &'s self,

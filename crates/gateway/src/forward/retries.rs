@@ -24,7 +24,7 @@ impl RetryBudget {
         }
     }
 
-    /// Takes a retry out of the budget. False if there is none left.
+    /// Takes a retry out of the budget. False if the budget is exhausted.
     pub(crate) fn withdraw(&self) -> bool {
         let take = |held: u32| held.checked_sub(RETRY_COST);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
@@ -71,7 +71,7 @@ pub(crate) enum RetryTarget {
 impl RetryState {
     /// Whether and where the request is retried after this attempt.
     ///
-    /// A request that may have run is retried only once, whatever the route allows: a request that crashes upstreams
+    /// A request that may have run is retried only once, even if the route allows more: a request that crashes upstreams
     /// must not be passed from one to the next.
     pub(crate) fn next(
         &mut self,

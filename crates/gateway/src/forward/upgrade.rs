@@ -74,10 +74,10 @@ fn allowed_protocol<'r>(request: &'r Parts, allowed: &[Box<str>]) -> Option<&'r 
 struct TunnelSilence {
     /// While both sides may send.
     open: Duration,
-    /// After the client has closed, and the upstream has been told. A protocol in which a side may finish sending and wait for
+    /// After the client has closed, and the upstream was notified. A protocol in which a side may finish sending and wait for
     /// a long answer, as commands do that read their input to its end, has as much time as before.
     client_closed: Duration,
-    /// After the upstream has closed, and the client has been told.
+    /// After the upstream has closed, and the client was notified.
     upstream_closed: Duration,
 }
 

@@ -51,13 +51,13 @@ impl ActiveConfig {
         })
     }
 
-    /// The same configuration for one worker. Its connections to upstreams that it served `before` are kept.
+    /// Returns this configuration for one worker. Its connections to upstreams that it served `before` are kept.
     pub(crate) fn for_worker(&self, before: Option<&Self>) -> Self {
         let pools = WorkerPools::new(&self.table, before.map(|before| &*before.pools));
         Self { pools: Arc::new(pools), ..self.clone() }
     }
 
-    /// The same configuration under another policy.
+    /// Returns this configuration under another policy.
     pub(crate) fn with_policy(&self, policy: Arc<Policy>) -> Self {
         Self { auth: Authenticator { policy, jwt: self.auth.jwt.clone() }, ..self.clone() }
     }

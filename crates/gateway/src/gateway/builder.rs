@@ -53,7 +53,7 @@ impl<S: Store> GatewayBuilder<S> {
         }
     }
 
-    /// Adds a route. The most specific route that matches a request serves it, whatever the order.
+    /// Adds a route. The most specific route that matches a request serves it; the order does not matter.
     pub fn route(mut self, route: Route) -> Self {
         self.settings = self.settings.route(route);
         self
@@ -83,19 +83,19 @@ impl<S: Store> GatewayBuilder<S> {
         self
     }
 
-    /// Renders refusals with these pages, unless the route has one of its own.
+    /// Renders refusals with these pages, unless the route has pages.
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.settings = self.settings.refusals(pages);
         self
     }
 
-    /// Chooses the header fields that tell clients of their limits.
+    /// Chooses the header fields that report limits to clients.
     pub const fn fields(mut self, fields: HeaderFields) -> Self {
         self.fields = fields;
         self
     }
 
-    /// Trusts these authorities for TLS upstreams of routes without TLS settings of their own.
+    /// Trusts these authorities for TLS upstreams of routes without TLS settings.
     pub fn roots(mut self, roots: Roots) -> Self {
         self.roots = roots;
         self
@@ -127,7 +127,7 @@ impl<S: Store> GatewayBuilder<S> {
         self
     }
 
-    /// Writes a line for each request to an access log, on a thread of its own.
+    /// Writes a line for each request to an access log, on a dedicated thread.
     pub fn access_log(mut self, settings: AccessLogSettings) -> Self {
         self.access_log = Some(settings);
         self

@@ -1,4 +1,4 @@
-//! What the gateway knows of a route that a request would take.
+//! The route that a request would take, as other rooms see it.
 
 use std::sync::Arc;
 
@@ -44,12 +44,12 @@ impl FoundRoute {
         self.route.settings.cost_from_response.is_some()
     }
 
-    /// What requests are charged in place of the cost of each rule, until their answers tell the cost.
+    /// The charge that replaces the cost of each rule until the answer reports the cost.
     pub fn estimate(&self) -> Option<&Estimate> {
         self.route.settings.estimate.as_ref()
     }
 
-    /// Why the route refuses this caller, whatever its limits are. `None` if it does not.
+    /// Why the route refuses this caller, regardless of limits. `None` if it does not.
     pub fn refusal(&self, tenant: Option<CallerTenant>, principal: Option<&str>) -> Option<&'static str> {
         let caller = Caller { tenant, principal: principal.map(str::to_owned), ..Caller::default() };
         match self.route.settings.authorize(&caller).err()? {

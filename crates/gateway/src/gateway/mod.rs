@@ -31,7 +31,7 @@ use state::GatewayState;
 /// A reverse proxy that authenticates, limits and forwards. Cheap to clone; clones share routes, limits and what is
 /// known of upstreams.
 ///
-/// Each call of [`serve`](Self::serve) has upstream connections of its own. If it is served on one single-threaded
+/// Each call of [`serve`](Self::serve) has separate upstream connections. If it is served on one single-threaded
 /// runtime per core, each with a clone of the listening socket, requests never move between threads.
 pub struct Gateway<S>(Arc<GatewayState<S>>);
 

@@ -37,12 +37,12 @@ use crate::refusal::GatewayRefusal;
 use crate::route::{RequestTarget, Route, RouteState, upstream_path};
 use crate::upstream::{AttemptError, UpstreamEndpoint, header_maps};
 
-/// What the response needs to know of its request, even if the request is refused at once.
+/// The facts of a request that its response needs, even if the request is refused at once.
 pub(super) struct RequestContext {
     id: RequestId,
-    /// Whether the request is a gRPC call, whose refusals have a form of their own.
+    /// Whether the request is a gRPC call, whose refusals are gRPC statuses.
     grpc: bool,
-    /// For the access log. Empty if there is none.
+    /// For the access log. Empty without one.
     record: AccessRecord,
     /// The upstream that was tried last, and why it did not respond. Boxed, to keep futures small.
     failure: Option<Box<(Arc<UpstreamEndpoint>, AttemptError)>>,
@@ -305,7 +305,7 @@ impl<S: Store + 'static> Worker<S> {
         };
         let mut answer = answer.map_err(|failed| context.failed(failed))?;
         context.record.upstream(answer.endpoint());
-        // The client is answered in its own version of HTTP, whatever the upstream's is.
+        // The client is answered in its version of HTTP, which may differ from the upstream's.
         let version = mem::replace(answer.response.version_mut(), Version::HTTP_11);
         let in_header = cost_source.and_then(|source| source.in_header(answer.response.headers()));
         sanitize::sanitize_response(answer.response.headers_mut(), version);

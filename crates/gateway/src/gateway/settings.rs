@@ -43,7 +43,7 @@ impl Settings {
         }
     }
 
-    /// Adds a route. The most specific route that matches a request serves it, whatever the order.
+    /// Adds a route. The most specific route that matches a request serves it; the order does not matter.
     pub fn route(mut self, route: Route) -> Self {
         self.routes.push(route);
         self
@@ -67,7 +67,7 @@ impl Settings {
         self
     }
 
-    /// Renders refusals with these pages, unless the route has one of its own.
+    /// Renders refusals with these pages, unless the route has pages.
     pub fn refusals(mut self, pages: RefusalPages) -> Self {
         self.refusals = pages;
         self

@@ -1,4 +1,4 @@
-//! What all workers of a gateway share.
+//! The state that all workers of a gateway share.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,7 @@ use crate::limit::{DetachedExchanges, RateLimits};
 use crate::refusal::RefusalLog;
 use crate::upstream::Connector;
 
-/// What all workers share, from when the gateway is built until the last clone of it is dropped.
+/// The state that all workers share, from when the gateway is built until its last clone is dropped.
 pub(crate) struct GatewayState<S> {
     pub(super) configs: Mutex<Configs>,
     /// Notified when routes change.
@@ -70,7 +70,7 @@ impl<S> GatewayState<S> {
         Ok(())
     }
 
-    /// Replaces the policy. Health checks and the resolver are not told, for the upstreams stay the same.
+    /// Replaces the policy. Health checks and the resolver are not notified, because the upstreams stay the same.
     pub(crate) fn replace_policy(&self, policy: &Arc<Policy>) {
         let mut configs = self.configs.lock();
         configs.update_workers(|before| before.with_policy(Arc::clone(policy)));

@@ -1,4 +1,4 @@
-//! One worker: serves requests on one runtime, over upstream connections of its own.
+//! One worker: serves requests on one runtime, over its upstream connections.
 
 use std::sync::Arc;
 

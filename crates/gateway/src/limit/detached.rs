@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::CallerKey;
 
-/// The most of them by default, whatever the number of connections.
+/// The default maximum, independent of the number of connections.
 const USUAL_TOTAL: usize = 1_024;
 /// How many bytes of an answer are read without a client.
 pub(crate) const MAX_DETACHED_BYTES: u64 = 64 * 1024 * 1024;
@@ -57,7 +57,7 @@ struct OpenExchanges {
     by_caller: HashMap<CallerKey, usize>,
 }
 
-/// What an exchange needs to go on without its client.
+/// The resources that an exchange needs to go on without its client.
 #[derive(Clone, Debug)]
 pub(crate) struct Detachment {
     pub(crate) exchanges: Arc<DetachedExchanges>,

@@ -1,4 +1,4 @@
-//! Rate limits: asks the limiter about what a request owes, and tells the client the decision.
+//! Rate limits: asks the limiter about what a request owes, and reports the decision to the client.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::forward::headers::RequestId;
 
 const DEGRADED: HeaderName = HeaderName::from_static("x-ratelimit-degraded");
 
-/// The limiter, and the header fields that tell clients of its decisions.
+/// The limiter, and the header fields that report its decisions to clients.
 pub(crate) struct RateLimits<S> {
     pub(crate) limiter: RateLimiter<S>,
     pub(crate) fields: HeaderFields,
@@ -39,7 +39,7 @@ pub(crate) struct RateDecision {
     permit: Option<RequestPermit>,
 }
 
-/// What a request costs in the end.
+/// The final cost of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AnswerPrice {
     /// This amount.
@@ -112,7 +112,7 @@ impl<S: Store + 'static> RateLimits<S> {
         response
     }
 
-    /// Settles the request at this price, whatever it was charged before.
+    /// Settles the request at this price, which replaces the earlier charge.
     pub(crate) async fn settle(
         &self,
         decision: &mut RateDecision,

@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 /// The placeholder for the seconds in `Retry-After`.
 const RETRY_AFTER_PLACEHOLDER: &str = "{retry_after}";
 
-/// The refusals that can have a page of their own.
+/// The refusals that can have a custom page.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum RefusalKind {
@@ -82,7 +82,7 @@ impl RefusalPage {
     pub const MAX_BYTES: usize = 64 << 10;
 
     /// A page of plain text with this body, of at most [`MAX_BYTES`](Self::MAX_BYTES). `{retry_after}` in it is
-    /// replaced by the seconds in `Retry-After`, or 0 if there are none.
+    /// replaced by the seconds in `Retry-After`, or 0 without that field.
     pub fn new(body: impl Into<Bytes>) -> Result<Self, RefusalPageError> {
         let body = body.into();
         if body.len() > Self::MAX_BYTES {

@@ -14,7 +14,7 @@ const MAX_PREFIX: usize = 1024;
 pub(crate) struct PathRewrite {
     /// The number of segments to remove.
     pub(crate) segments: usize,
-    /// What replaces them: nothing, or a path without a final slash.
+    /// The replacement: empty, or a path without a final slash.
     pub(crate) prefix: Box<str>,
 }
 

@@ -154,7 +154,7 @@ impl Route {
         self
     }
 
-    /// Whether clients are told of limits in `X-RateLimit-…` and `RateLimit` fields. `Retry-After` is sent in any case.
+    /// Sets whether responses report limits in `X-RateLimit-…` and `RateLimit` fields. `Retry-After` is sent in any case.
     pub const fn rate_limit_headers(mut self, shown: bool) -> Self {
         self.rate_limit_headers = shown;
         self
@@ -185,7 +185,7 @@ impl Route {
     }
 
     /// Sets where responses report what a request cost in the end. The difference to what was charged is charged or refunded,
-    /// whatever the client does: a client that disconnects does not end the request, and the rest of the body is read for its
+    /// even if the client leaves: a client that disconnects does not end the request, and the rest of the body is read for its
     /// cost. If the cost is in the body, the upstream is asked for a whole one that is not compressed. Connections are not
     /// upgraded without an [`upgrade_cost`](Self::upgrade_cost).
     pub fn cost_from_response(mut self, source: CostSource) -> Self {

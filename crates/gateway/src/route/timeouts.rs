@@ -18,7 +18,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// The same timeout for each step.
+    /// One timeout for every step.
     pub(crate) const fn all(wait: Duration) -> Self {
         Self { connect: wait, first_byte: wait, idle: wait, total: None }
     }

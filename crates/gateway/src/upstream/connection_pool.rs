@@ -1,6 +1,6 @@
 //! The connections of one worker to one upstream.
 //!
-//! Each worker has pools of its own, so a connection never moves between threads and no lock is contended.
+//! Workers do not share pools, so a connection never moves between threads and no lock is contended.
 
 use std::net::IpAddr;
 use std::sync::Arc;

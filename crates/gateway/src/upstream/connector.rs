@@ -39,7 +39,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 /// Opens connections to upstreams.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    /// For upstreams without TLS settings of their own.
+    /// For upstreams without TLS settings.
     tls: UpstreamTls,
     resolver: Arc<Resolver>,
     /// The HTTP/2 flow-control window of each stream, in bytes.
@@ -48,7 +48,7 @@ pub(crate) struct Connector {
     last_warned: Arc<Mutex<Option<Instant>>>,
 }
 
-/// What a new connection is for.
+/// The purpose of a new connection.
 #[derive(Clone, Copy)]
 pub(crate) enum ConnectPurpose<'a> {
     Request,

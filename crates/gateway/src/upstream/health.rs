@@ -120,7 +120,7 @@ impl UpstreamHealth {
         *self.connect_error.lock() = why.to_string().into();
     }
 
-    /// The cause of a failed attempt, as the log tells it.
+    /// The cause of a failed attempt, as it is logged.
     pub(crate) fn cause(&self, why: AttemptError) -> String {
         let detail = self.connect_error.lock();
         match why {
@@ -229,7 +229,7 @@ impl UpstreamHealth {
         self.update_gauge();
     }
 
-    /// Records the result of a health check: `Err` tells why it failed.
+    /// Records the result of a health check. `Err` has the reason of the failure.
     pub(crate) fn record_check(&self, result: Result<(), String>, check: &HealthCheck) {
         let (up, good) = (self.up.load(Ordering::Relaxed), result.is_ok());
         if good == up {

@@ -266,7 +266,7 @@ impl ConnectedAddress {
     }
 }
 
-/// Runs the lookup on a thread of its own: it may block for any time, and a process that ends must not wait for it.
+/// Runs the lookup on a dedicated thread: it may block for any time, and a process that ends must not wait for it.
 async fn ask_system(host: Box<str>) -> io::Result<Vec<SocketAddr>> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("resolver".to_owned()).spawn(move || {

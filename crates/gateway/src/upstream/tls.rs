@@ -89,7 +89,7 @@ enum ClientConfigSource {
 /// The client configurations that are made of the settings.
 pub(crate) struct ClientConfigs {
     pub(crate) either_version: Arc<ClientConfig>,
-    /// The same without HTTP/2.
+    /// The configuration without HTTP/2.
     pub(crate) only_http1: Arc<ClientConfig>,
 }
 

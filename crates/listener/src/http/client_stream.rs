@@ -299,7 +299,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What still arrives is read here.
+        // Bytes that still arrive are read here.
         self.paused.set(false);
         if self.linger.is_none() {
             let shut = Pin::new(&mut self.stream).poll_shutdown(cx);

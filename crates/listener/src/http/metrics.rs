@@ -57,7 +57,7 @@ impl RequestMetrics {
         Self::with(listener, move |status| own(status).unwrap_or_else(|| other.clone()))
     }
 
-    /// The same, but the series of a status is created when it first occurs, by `register`, which installs the
+    /// As [`new`](Self::new), but the series of a status is created when it first occurs, by `register`, which installs the
     /// recorder.
     pub fn lazy(
         listener: &'static str,

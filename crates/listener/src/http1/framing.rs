@@ -57,7 +57,7 @@ enum DeclaredLength {
     Unknown,
 }
 
-/// What the parser expects next.
+/// The part of a request that the parser expects next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum FramingState {
     RequestLine,
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(found_at(&format!("{GET}{POST}{CHUNKED}{GET}")), Some(5));
     }
 
-    /// What hyper makes of the bytes: how many requests it sees, and whether it then knows of nothing wrong and would
+    /// Parses the bytes with hyper: returns the number of requests that it sees, and whether it found no fault and would
     /// have gone on.
     async fn by_hyper(bytes: &[u8]) -> (u64, bool) {
         let (seen, goes_on) = (AtomicU64::new(0), AtomicBool::new(true));

@@ -1,4 +1,4 @@
-//! What hyper leaves open over HTTP/1: requests with two lengths, and connections that are closed while the client
+//! Checks for HTTP/1 that hyper does not make: requests with two lengths, and connections that are closed while the client
 //! sends.
 
 mod framing;

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 /// Frames below this size are joined with their neighbours.
 const WORTH_JOINING: usize = 1024;
-/// What joined frames grow to at most.
+/// The largest size that joined frames grow to.
 const MAX_JOINED: usize = 16 * 1024;
 
 /// A received body with one reader. If it is dropped before its end, the stream is reset.

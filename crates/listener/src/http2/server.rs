@@ -1,4 +1,4 @@
-//! Serves an HTTP/2 connection of a client: accepts streams, answers each in a task of its own, and resets those whose
+//! Serves an HTTP/2 connection of a client: accepts streams, answers each in a separate task, and resets those whose
 //! client does not read the response.
 
 use std::pin::Pin;

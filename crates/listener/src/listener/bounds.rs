@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a client may use before its request is matched to a route.
+/// The resources that a client may use before its request is matched to a route.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Bounds {
@@ -25,7 +25,7 @@ pub struct Bounds {
     /// The HTTP/2 flow-control window of one stream, for clients and upstreams: how many bytes of a body may arrive
     /// before they are read. Default 512 KiB.
     pub stream_window: u32,
-    /// How long open requests may take after the listener is told to stop. Default 30 s.
+    /// How long open requests may take after the listener is asked to stop. Default 30 s.
     pub drain: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A client's socket, which also tells when the client has hung up.
+//! A client's socket, which also reports when the client has hung up.
 //!
 //! A read finds the end of the connection only behind all bytes that were sent before it. A protocol that does not read
 //! for a while, because it still answers an earlier request or because a body is not taken, would not notice that the
@@ -24,7 +24,7 @@ const CLOSED: Interest = Interest::PRIORITY;
 const CLOSED: Interest = Interest::ERROR;
 
 /// With epoll, a read of less than there was room for has emptied the socket, and a write of less than there was has filled
-/// it; what changes after that is reported. Then tokio need not be told so by another call that fails.
+/// it; later changes are reported. That spares tokio another call that fails.
 const SHORT_IS_LAST: bool = cfg!(any(target_os = "linux", target_os = "android"));
 
 /// A client's TCP connection.

@@ -29,12 +29,12 @@ pub struct DrainWatcher {
 }
 
 pin_project! {
-    /// A connection that is told to end when the drain begins.
+    /// A connection that is asked to end when the drain begins.
     pub(crate) struct DrainFuture<F, E> {
         watcher: DrainWatcher,
         #[pin]
         connection: F,
-        // `None` once the connection was told.
+        // `None` once the connection was asked to end.
         end: Option<E>,
     }
 }
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes some turns to end after it has been told to.
+    /// Takes some turns to end after it was asked to.
     struct Slow(Option<u32>);
 
     impl Slow {

@@ -13,7 +13,7 @@ pub(crate) struct ConnectionMetrics(Arc<ConnectionSeries>);
 #[derive(Debug)]
 struct ConnectionSeries {
     open: Gauge,
-    /// The same as the gauge, which cannot be read.
+    /// The value of the gauge, which cannot be read.
     open_now: AtomicUsize,
     accepted: Counter,
     full: Counter,

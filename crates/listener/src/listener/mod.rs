@@ -1,4 +1,4 @@
-//! Accepts a bounded number of connections, passes each to its protocol, and drains when it is told to stop.
+//! Accepts a bounded number of connections, passes each to its protocol, and drains when it is asked to stop.
 
 mod bounds;
 mod client_socket;

@@ -22,7 +22,7 @@ pub struct HistoryQuery {
     pub name: Option<String>,
 }
 
-/// What a chart shows.
+/// The data of a chart.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 pub struct History {
@@ -39,7 +39,7 @@ pub struct History {
 pub struct HistoryRow {
     /// When the minute began, in seconds since the epoch.
     pub at: u64,
-    /// What was decided.
+    /// The decisions, counted.
     #[serde(flatten)]
     pub counts: OutcomeCounts,
 }

@@ -10,7 +10,7 @@ use crate::metrics::OutcomeCounts;
 /// How many minutes are kept: a day.
 pub(crate) const KEPT: usize = 24 * 60;
 
-/// What the decisions of a minute are summed by.
+/// The key by which the decisions of a minute are summed.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -42,7 +42,7 @@ pub struct MinuteRow {
     pub by: GroupBy,
     /// The rule or the tenant.
     pub name: String,
-    /// What was decided.
+    /// The decisions, counted.
     #[serde(flatten)]
     pub counts: OutcomeCounts,
 }

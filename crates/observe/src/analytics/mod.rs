@@ -195,7 +195,7 @@ pub struct DayRow {
     pub by: GroupBy,
     /// The rule or the tenant.
     pub name: String,
-    /// What was decided.
+    /// The decisions, counted.
     #[serde(flatten)]
     pub counts: OutcomeCounts,
 }

@@ -12,7 +12,7 @@ use crate::watch::Watch;
 
 /// How long a cached day is used before it is read again.
 const FRESH_US: u64 = 5_000_000;
-/// The same for the day of this instance, which is shown while the shared store is out of reach.
+/// How long the day of this instance stays cached. It is shown while the shared store cannot be reached.
 const MAKESHIFT_US: u64 = 1_000_000;
 
 /// The last day of all instances that share a store.

@@ -10,7 +10,7 @@ use super::minutes::MinuteRow;
 use super::packed::PackedMinutes;
 use crate::watch::Watch;
 
-/// What the methods of a [`MinuteStore`] return.
+/// The future that the methods of a [`MinuteStore`] return.
 pub type MinuteStoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, MinuteStoreError>> + Send + 'a>>;
 
 /// The most rows of one batch, so that adding it blocks the store only briefly.

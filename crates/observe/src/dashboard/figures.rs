@@ -147,7 +147,7 @@ pub(super) struct StoreQuery {
     by: StoreStep,
 }
 
-/// What one row is of.
+/// The subject of a row.
 #[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 enum StoreStep {

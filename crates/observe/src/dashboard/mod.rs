@@ -76,7 +76,7 @@ pub fn inspector() -> OpenApiRouter<DashboardState> {
     OpenApiRouter::new().routes(routes!(inspector::buckets))
 }
 
-/// The same figures and minutes for scripts, below `/admin/v1`. Mount it behind the operator's token.
+/// The figures and minutes for scripts, below `/admin/v1`. Mount it behind the operator's token.
 pub fn api() -> OpenApiRouter<DashboardState> {
     OpenApiRouter::new()
         .routes(alias(routes!(figures::snapshot), "/admin/v1/snapshot", "snapshot"))
@@ -84,7 +84,7 @@ pub fn api() -> OpenApiRouter<DashboardState> {
         .routes(alias(routes!(figures::minutes_csv), "/admin/v1/analytics.csv", "analyticsCsv"))
 }
 
-/// The same GET handler under another path and operation id.
+/// A GET handler under another path and operation id.
 fn alias(
     (schemas, mut paths, handler): UtoipaMethodRouter<DashboardState>,
     path: &str,

@@ -1,4 +1,4 @@
-//! What the dashboard needs from the server: plans, rules, tenants and buckets.
+//! The data that the dashboard needs from the server: plans, rules, tenants and buckets.
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub trait DashboardSource: Send + Sync + 'static {
     /// All tenants, in the order in which they are shown.
     fn tenants(&self) -> Vec<TenantView>;
 
-    /// A problem that an operator should look into, in one sentence. `None` if there is none.
+    /// A problem that an operator should look into, in one sentence.
     fn warning(&self) -> Option<String> {
         None
     }
@@ -69,7 +69,7 @@ pub struct RuleView {
     pub plans: Vec<String>,
     /// Whether it only counts and never denies.
     pub shadow: bool,
-    /// What happens to its requests when the store fails: `allow`, `deny` or `local`.
+    /// The policy for its requests while the store fails: `allow`, `deny` or `local`.
     pub on_failure: String,
 }
 

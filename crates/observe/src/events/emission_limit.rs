@@ -76,7 +76,7 @@ impl EmissionLimit {
         true
     }
 
-    /// The same for the window of a quota, by the clock that decided: true if the subject also had no event in this window.
+    /// As [`spend`](Self::spend), and true only if the subject had no event in this window of a quota, by the clock that decided.
     pub(crate) fn spend_in(&mut self, window: Window, subject: u64, now: Micros) -> bool {
         if self.windows.get(&subject) == Some(&window.end) || !self.spend(subject, now) {
             return false;

@@ -27,12 +27,12 @@ pub struct Event {
     pub id: String,
     /// Milliseconds since the epoch.
     pub at_ms: u64,
-    /// What happened.
+    /// The kind of event, with its fields.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -94,7 +94,7 @@ pub enum EventKind {
     ConfigReloaded,
     /// A new configuration was bad; the old one stays.
     ConfigRefused {
-        /// What is wrong with it.
+        /// The fault, in one sentence.
         why: String,
     },
     /// More events of a kind happened in a minute than its limit allows.

@@ -89,7 +89,7 @@ pub struct ExportTask {
 }
 
 impl ExportTask {
-    /// Spawns the export, which is given what tells it to stop.
+    /// Spawns the export, which ends when the given receiver becomes true.
     pub(super) fn spawn<F>(export: impl FnOnce(watch::Receiver<bool>) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -110,7 +110,7 @@ impl ExportTask {
     }
 }
 
-/// Resolves when the export is told to stop. Never resolves if its [`ExportTask`] was dropped.
+/// Resolves when the export is asked to stop. Never resolves if its [`ExportTask`] was dropped.
 pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;

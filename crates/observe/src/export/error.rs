@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// What is wrong with the URL of a receiver, or with one delivery.
+/// An error in the URL of a receiver, or of one delivery.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliveryError {

@@ -1,4 +1,4 @@
-//! What leaves the process: events to webhooks and spans to a collector. Both wait in bounded queues, go out in
+//! Exports from the process: events to webhooks and spans to a collector. Both wait in bounded queues, go out in
 //! batches, and cost the decision path nothing while the receiver is slow or down.
 
 mod batch;

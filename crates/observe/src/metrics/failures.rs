@@ -56,7 +56,7 @@ impl StorelessCounts {
         self.passed + self.refused + self.local
     }
 
-    /// What was counted since an earlier time.
+    /// The difference to an earlier count.
     pub(crate) const fn since(self, before: Self) -> Self {
         Self {
             passed: self.passed - before.passed,

@@ -25,7 +25,7 @@ impl Fingerprints {
         self.keys.hash_one(key)
     }
 
-    /// The text that is shown instead of a key: enough to tell keys apart, but the key cannot be found from it.
+    /// The text that is shown instead of a key: enough to distinguish keys, but the key cannot be found from it.
     pub(crate) fn mask(fingerprint: u64) -> String {
         format!("#{:012x}", fingerprint >> 16)
     }

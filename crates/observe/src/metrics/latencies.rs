@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Four buckets to each doubling, from one microsecond to a minute.
 pub(crate) const BUCKETS: usize = 27 * 4;
-/// The percentiles are of the last so many seconds.
+/// The number of seconds that the percentiles cover.
 const WINDOW: usize = 30;
 
 pub(crate) type BucketCounts = [u64; BUCKETS];

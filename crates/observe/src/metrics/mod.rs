@@ -1,4 +1,4 @@
-//! What is counted and timed: the metrics by name, and the counters, histograms and gauges behind them.
+//! The metrics by name, and the counters, histograms and gauges behind them.
 
 mod failures;
 mod fingerprint;

@@ -16,7 +16,7 @@ const KEPT: usize = 120;
 pub struct SecondRow {
     /// Seconds since the epoch.
     pub at: u64,
-    /// What was decided.
+    /// The decisions, counted.
     #[serde(flatten)]
     pub counts: OutcomeCounts,
 }

@@ -11,14 +11,14 @@ use super::names::DECISIONS;
 use super::outcome::DecisionOutcome;
 use super::registrar::Registrar;
 
-/// The most pairs of rule and limit that have a series of their own. Callers can make up any number of rule ids.
+/// The most pairs of rule and limit that have a separate series. Callers can make up any number of rule ids.
 const MAX_PAIRS: usize = 2_000;
-/// The most tenants that have a series of their own.
+/// The most tenants that have a separate series.
 const MAX_TENANTS: usize = 1_000;
 /// The name under which everything beyond a bound is counted.
 pub(crate) const OVERFLOW: &str = "__overflow__";
 
-/// What a series counts, and its metric.
+/// The decisions that a series counts, and its metric.
 #[derive(Clone)]
 pub(crate) struct SeriesInfo {
     pub(crate) subject: SeriesSubject,

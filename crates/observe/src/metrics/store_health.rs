@@ -101,7 +101,7 @@ pub(crate) struct StoreHealthTracker {
     answers: AnswerCounts,
     /// Decisions without the store, as of the last tick.
     degraded: StorelessCounts,
-    /// The same as of the last tick before the store was lost.
+    /// The counts of the last tick before the store was lost.
     degraded_before: StorelessCounts,
     well_for: u32,
 }

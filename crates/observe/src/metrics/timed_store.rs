@@ -18,7 +18,7 @@ use crate::watch::Watch;
 /// The time between two timed calls of one thread, for a store that answers within nanoseconds: reading the clock costs
 /// as much as the call.
 const APART_US: u64 = 250;
-/// At least one of so many calls is timed, so that a store that becomes slow is noticed soon.
+/// At least one of this many calls is timed, so that a store that becomes slow is noticed soon.
 const LONGEST_STRIDE: u64 = 1_024;
 
 thread_local! {

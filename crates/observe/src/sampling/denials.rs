@@ -11,7 +11,7 @@ use spile_core::{LimitName, Micros, Reason};
 const KEYS: usize = 1_024;
 /// The denials of one key that are kept.
 const PER_KEY: usize = 8;
-/// Denials of one key by one rule and limit are counted together for so long.
+/// How long denials of one key by one rule and limit are counted together.
 const TOGETHER_US: u64 = 60_000_000;
 
 /// Denials of one key by one rule and one limit within a minute.
@@ -31,7 +31,7 @@ pub struct KeyDenial {
     pub first_at_ms: u64,
     /// When the last one was.
     pub last_at_ms: u64,
-    /// How long the caller was told to wait the last time.
+    /// The wait that was last reported to the caller.
     pub retry_after_ms: u64,
 }
 

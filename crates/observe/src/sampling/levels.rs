@@ -7,7 +7,7 @@ use spile_core::LimitStatus;
 
 use crate::metrics::{BUCKET_LEVEL, OVERFLOW, Registrar};
 
-/// The most limits that have a level of their own.
+/// The most limits whose level is tracked.
 const MAX_LIMITS: usize = 500;
 
 /// How full the buckets of one limit were in the last minute.

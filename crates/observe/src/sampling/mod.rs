@@ -40,7 +40,7 @@ pub struct TopKey {
     pub error: u64,
 }
 
-/// What is kept of sampled decisions.
+/// The statistics of sampled decisions.
 pub(crate) struct SampledDecisions {
     fingerprints: Fingerprints,
     keys_shown: bool,

@@ -17,8 +17,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How often the keyboard is polled.
 const KEYS: Duration = Duration::from_millis(100);
 
-/// Shows a server until the user presses `q`. `server` is what it is called, and `fetch` reads its figures, or says why there
-/// are none.
+/// Shows a server until the user presses `q`. `server` is its name, and `fetch` reads its figures or returns why there
+/// are no figures.
 pub fn run(
     server: &str,
     fetch: impl FnMut() -> Result<crate::Snapshot, String> + Send + 'static,
@@ -35,7 +35,7 @@ pub fn run(
     shown
 }
 
-/// Reads a snapshot once a second until it is told to stop or the receiver is dropped.
+/// Reads a snapshot once a second until it is asked to stop or the receiver is dropped.
 fn ask(
     mut fetch: impl FnMut() -> Result<crate::Snapshot, String>,
     send: &Sender<Result<crate::Snapshot, String>>,

@@ -25,7 +25,7 @@ impl Screen {
         Self { server: server.to_owned(), last: None, away: None }
     }
 
-    /// Takes a new snapshot, or why there is none. In that case the last figures stay.
+    /// Takes a new snapshot, or the reason why it could not be read. In that case the last figures stay.
     pub fn take(&mut self, answer: Result<Snapshot, String>) {
         match answer {
             Ok(snapshot) => (self.last, self.away) = (Some(snapshot), None),

@@ -33,7 +33,7 @@ impl WatchBuilder {
         }
     }
 
-    /// Uses this recorder instead of the global one. Several watches in one process then have metrics of their own.
+    /// Uses this recorder instead of the global one. Several watches in one process then have separate metrics.
     pub fn recorder(mut self, recorder: Arc<dyn Recorder + Send + Sync>) -> Self {
         self.registrar = Registrar::of(recorder);
         self

@@ -25,7 +25,7 @@ use crate::metrics::{
 };
 use crate::sampling::{KeyDenial, SampledDecisions};
 
-/// The current rates of a snapshot are means over so many seconds.
+/// The current rates of a snapshot are means over this many seconds.
 const RATE_SECONDS: usize = 5;
 
 /// Observes decisions. Give it to a limiter as its observer. Cheap to clone; clones share everything.
@@ -131,7 +131,7 @@ impl Watch {
         self.inner.events.emit(kind);
     }
 
-    /// Subscribes to all events from now on. A subscriber that lags far behind misses some, and is told how many.
+    /// Subscribes to all events from now on. A subscriber that lags far behind misses some, and receives their number.
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.inner.events.subscribe()
     }

@@ -81,7 +81,7 @@ pub struct NearbyCounts {
 pub struct StoreOutage {
     /// When it began, in milliseconds since the epoch.
     pub since_ms: u64,
-    /// What was decided since then.
+    /// The decisions since then.
     pub decisions: StorelessCounts,
 }
 
@@ -92,7 +92,7 @@ pub struct StoreOutage {
 pub struct TopLimit {
     /// The limit.
     pub limit: String,
-    /// What it decided.
+    /// Its decisions, counted.
     #[serde(flatten)]
     pub counts: OutcomeCounts,
 }

@@ -23,7 +23,7 @@ pub async fn a_clock_that_steps_back_a_little_mints_nothing(subject: StoreUnderT
     }
 }
 
-/// An hour lost is not an hour locked out, whatever the callers ask for.
+/// A clock that loses an hour locks no caller out for an hour, at any cost.
 pub async fn a_clock_that_steps_far_back_locks_nobody_out(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per_second(10));
     for (key, cost) in [("steps", 1), ("steps at 0", 0)] {

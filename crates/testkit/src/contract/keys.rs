@@ -5,14 +5,14 @@ use spile_core::{Key, Limit, Store};
 use super::StoreUnderTest;
 use super::subject::built;
 
-/// What one spends, another keeps.
+/// Spending by one key leaves the buckets of other keys alone.
 pub async fn keys_have_buckets_of_their_own(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per_hour(1).burst(3));
     subject.drain("ann", limit).await;
     assert_eq!(subject.left("bob", limit).await, 3);
 }
 
-/// What is spent under one limit is kept under another.
+/// Spending under one limit leaves the buckets of other limits alone.
 pub async fn limits_of_one_key_have_buckets_of_their_own(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per_hour(1).burst(3));
     assert!(subject.spend_chain(&[("ann", "read", limit, 3)]).await.allowed());

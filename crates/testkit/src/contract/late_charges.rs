@@ -7,7 +7,7 @@ use spile_core::{Amount, Limit, Store};
 use super::StoreUnderTest;
 use super::subject::built;
 
-/// What is not there is owed, and the refill repays it before anything passes.
+/// A charge beyond the level is owed, and the refill repays it before a request passes.
 pub async fn a_late_charge_takes_the_bucket_into_debt_and_the_refill_repays_it(
     subject: StoreUnderTest<impl Store>,
 ) {
@@ -28,7 +28,7 @@ pub async fn a_late_charge_takes_the_bucket_into_debt_and_the_refill_repays_it(
     assert!(subject.spend("late", limit, 1).await.allowed());
 }
 
-/// A debt has a floor, and what lies beyond it is told.
+/// A debt has a floor, and the amount beyond it is reported.
 pub async fn a_late_charge_beyond_the_debt_is_told_as_uncovered(subject: StoreUnderTest<impl Store>) {
     for (name, limit, debt) in [
         ("by default its capacity", built(Limit::per_hour(1).burst(10)), 10),

@@ -5,7 +5,7 @@
 //! use spile_core::FakeClock;
 //! use spile_testkit::store::ModelStore;
 //!
-//! /// Makes an empty store on this clock, and whatever must stay alive as long as the store.
+//! /// Makes an empty store on this clock, and a guard that must live as long as the store.
 //! async fn make(clock: FakeClock) -> (ModelStore<FakeClock>, ()) {
 //!     (ModelStore::new(clock), ())
 //! }

@@ -1,4 +1,4 @@
-//! Promises about permits: so many at once, each until it is released or its hold time has passed.
+//! Promises about permits: at most N at once, each until it is released or its hold time has passed.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn jobs(permits: u64) -> [ChargeSpec<'static>; 1] {
     [("ann", "limit", at_once(permits), 1)]
 }
 
-/// So many are held at once, and the next one is told to ask again in a second.
+/// At most N are held at once, and the next caller is asked to come back in a second.
 pub async fn at_most_so_many_permits_are_held_at_once(subject: StoreUnderTest<impl Store>) {
     let line = jobs(2);
     assert!(subject.acquire(&line, 1).await);

@@ -8,7 +8,7 @@ use spile_core::{Clock, Limit, LimitName, Store};
 use super::StoreUnderTest;
 use super::subject::built;
 
-/// Puts the clock so long before the next window of this quota starts, and returns the quota.
+/// Sets the clock to this long before the next window of the quota, and returns the quota.
 fn before_the_next_window(subject: &StoreUnderTest<impl Store>, quota: Limit, left: Duration) -> Limit {
     let calendar = Calendar::of(&quota).expect("a calendar");
     subject.clock.set(calendar.window_at(subject.clock.now()).end - left);
@@ -80,7 +80,7 @@ pub async fn a_changed_quota_keeps_what_was_used(subject: StoreUnderTest<impl St
     assert_eq!(subject.left("moves", quota(40)).await, 40, "and no refund rises above it");
 }
 
-/// What a rate held is no part of the quota that takes its place: a caller would be left with it until the window ends.
+/// The level of a rate is no part of the quota that replaces it: a caller would keep it until the window ends.
 pub async fn a_quota_in_place_of_a_rate_is_unused(subject: StoreUnderTest<impl Store>) {
     let quota =
         before_the_next_window(&subject, built(Limit::quota(100).per_month()), Duration::from_secs(3_600));

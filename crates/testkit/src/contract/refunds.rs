@@ -8,7 +8,7 @@ use spile_core::{Limit, SpendTime, Store};
 use super::StoreUnderTest;
 use super::subject::built;
 
-/// What was not used comes back.
+/// Unused tokens come back.
 pub async fn a_refund_gives_back_what_was_spent(subject: StoreUnderTest<impl Store>) {
     let limit = built(Limit::per_hour(1).burst(10));
     assert!(subject.spend("refunds", limit, 8).await.allowed());
@@ -84,7 +84,7 @@ pub async fn a_refund_with_an_id_of_a_chain_across_keys_is_given_once(subject: S
     }
 }
 
-/// Another key with the same id gets a refund of its own, and after an hour an id is as good as new.
+/// Another key with the same id gets a separate refund, and after an hour an id can be used again.
 pub async fn the_id_of_a_refund_belongs_to_a_key_and_is_remembered_for_an_hour(
     subject: StoreUnderTest<impl Store>,
 ) {

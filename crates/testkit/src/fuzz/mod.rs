@@ -3,7 +3,7 @@
 //!
 //! Works on a stable compiler and as an ordinary test. In place of the compiler's coverage it goes by what the target
 //! observes: an input that leads to something new (another reason for a refusal, another number of parts) is varied in
-//! its turn. `./test` takes the same steps each time; `bench/fuzz/run` takes others, for as long as it is told to.
+//! its turn. `./test` takes the same steps each time; `bench/fuzz/run` takes others, for as long as its caller asks.
 
 mod variation;
 
@@ -21,13 +21,13 @@ use self::variation::Variation;
 const SECONDS: &str = "SPILE_FUZZ_SECONDS";
 /// Variations in an ordinary run of the tests.
 const STEPS: u64 = 2_000;
-/// No input grows beyond this, unless it stands like that in the corpus.
+/// No input grows beyond this, unless the corpus has it.
 const LONGEST: usize = 8 * 1024;
 /// Inputs that are kept because they led to something new.
 const MOST_KEPT: usize = 4_096;
 
 /// Calls `target` with each input of `bench/fuzz/corpus/{name}` and with variations of them. It panics where a promise
-/// is broken, and otherwise tells what it observed: as little as tells one kind of input from another.
+/// is broken, and otherwise returns what it observed, coarse enough that inputs of one kind look alike.
 ///
 /// `words` are pieces of the format that no variation of single bytes would come upon.
 ///

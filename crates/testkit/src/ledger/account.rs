@@ -1,4 +1,4 @@
-//! What one bucket gave, and what it could have given.
+//! The amounts that one bucket granted, and those that it could have granted.
 
 use spile_core::{Amount, Limit, Micros, Rate};
 
@@ -49,7 +49,7 @@ impl Account {
         (self.tokens_admitted() - self.entitlement()).max(0.0)
     }
 
-    /// What could have been given between the first and the last question.
+    /// The amount that could have been granted between the first and the last question.
     fn entitlement(&self) -> f64 {
         let times = || self.admitted.iter().map(|&(at, _)| at);
         let (first, last) = (times().min().unwrap_or_default(), times().max().unwrap_or_default());
@@ -61,7 +61,7 @@ impl Account {
         if self.admitted.is_empty() { 1.0 } else { self.tokens_admitted() / self.entitlement() }
     }
 
-    /// Tokens that come back in so long.
+    /// The tokens that come back in this time.
     pub fn refilled(&self, elapsed_us: u64) -> f64 {
         elapsed_us as f64 * self.limit.rate().map_or(0.0, Rate::per_second) / 1e6
     }

@@ -26,9 +26,9 @@ pub struct Ledger(Arc<Mutex<LedgerState>>);
 struct LedgerState {
     /// By key and limit.
     accounts: BTreeMap<(String, String), Account>,
-    /// The same for what this machine admitted alone while the store failed.
+    /// Decisions that this machine made alone while the store failed.
     local: BTreeMap<(String, String), Account>,
-    /// What callers got under limits with a lease. The store gives such tokens before they are asked for, and takes them back.
+    /// Grants to callers under limits with a lease. The store gives such tokens before they are asked for, and takes them back.
     leased: BTreeMap<(String, String), Account>,
     decisions: Vec<RecordedDecision>,
 }
@@ -52,7 +52,7 @@ impl Ledger {
         let mut book = self.0.lock();
         book.decisions.push(RecordedDecision { allowed, reason, source, failure, given_at, latency });
         for status in decision.limits() {
-            // What this machine decided alone, it decided by its own clock.
+            // Decisions of this machine alone are timed by its clock.
             let (accounts, at) = match status.limit().lease() {
                 _ if source == DecisionSource::Local => (&mut book.local, status.at()),
                 Some(_) if from_store(source) => (&mut book.leased, given_at),
@@ -161,7 +161,7 @@ impl Ledger {
         self.check_bounded_but_for(deadline, |_, _| Duration::ZERO)
     }
 
-    /// The same, but for what `excused` makes of the time between a question and its answer.
+    /// Checks as [`check_bounded`](Self::check_bounded) does, except for what `excused` makes of the time between a question and its answer.
     pub fn check_bounded_but_for(
         &self,
         deadline: Duration,
@@ -224,7 +224,7 @@ pub enum Breach {
     Conservation {
         /// By how much.
         over: f64,
-        /// What would have been within the bound.
+        /// The amount that would have been within the bound.
         extra: f64,
     },
     /// I2: a caller waited too long.

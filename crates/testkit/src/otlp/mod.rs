@@ -63,7 +63,7 @@ impl Collector {
         next.expect("spans in time").expect("the collector runs")
     }
 
-    /// A request that has arrived. `None` if there is none.
+    /// A request that has arrived. `None` if the queue is empty.
     pub fn try_next(&mut self) -> Option<Export> {
         self.received.try_recv().ok()
     }

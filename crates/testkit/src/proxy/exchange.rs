@@ -20,7 +20,7 @@ struct Offer {
 }
 
 impl ReplyExchange {
-    /// Swaps `reply` for one of another connection, or returns it if there is none in time.
+    /// Swaps `reply` for one of another connection, or returns it if no other arrives in time.
     pub(super) async fn trade(&self, reply: Vec<u8>) -> Vec<u8> {
         let mut offered = match self.take_or_offer(reply) {
             Ok(theirs) => return theirs,

@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use exchange::ReplyExchange;
 use link::Link;
 
-/// What the proxy does to the traffic. It can be switched at any time, and takes effect on open connections at once.
+/// The treatment of the traffic. It can be switched at any time, and takes effect on open connections at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
     /// Everything passes.

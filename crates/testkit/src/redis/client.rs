@@ -87,7 +87,7 @@ impl RedisClient {
         Ok(Self { stream })
     }
 
-    /// The server's reply to a command, or why there is none.
+    /// The server's reply to a command, or the reason why it did not arrive.
     pub fn command(&mut self, words: &[&str]) -> Result<RedisReply, ReplyError> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.send(&words).map(RedisReply::from)

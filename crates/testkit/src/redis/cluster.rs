@@ -34,7 +34,7 @@ impl RedisCluster {
         Self::start_with(&[])
     }
 
-    /// The same, with more lines for each node's `redis.conf`.
+    /// Starts a cluster with more lines for each node's `redis.conf`.
     pub fn start_with(lines: &[&str]) -> Self {
         let cluster = Self::started(2 * MASTERS, MASTERS, lines);
         cluster.attach_replicas();
@@ -42,7 +42,7 @@ impl RedisCluster {
         cluster
     }
 
-    /// Starts so many masters without a replica.
+    /// Starts this many masters without a replica.
     pub fn of_masters(masters: usize) -> Self {
         let cluster = Self::started(masters, masters, &[]);
         cluster.wait_until_whole();
@@ -96,7 +96,7 @@ impl RedisCluster {
         wait::until("a slot to have a replica", wait::PATIENCE, || self.try_replica_of(slot)).0
     }
 
-    /// A node that replicates the one that serves a slot, and that answers. `None` if there is none at the moment.
+    /// A node that replicates the one that serves a slot, and that answers. `None` if no node does at the moment.
     pub fn try_replica_of(&self, slot: u16) -> Option<usize> {
         let id = node_id(&self.nodes[self.try_master_of(slot)?]);
         let follows = |node: &RedisServer| node.is_awake() && myself(node).contains(&format!("slave {id} "));
@@ -188,7 +188,7 @@ impl RedisCluster {
         wait::until_true("the replicas to be seen", || self.nodes.iter().all(seen));
     }
 
-    /// The node that serves a slot, as the nodes that answer see it. `None` if there is none at the moment.
+    /// The node that serves a slot, as the nodes that answer see it. `None` if no node does at the moment.
     pub fn try_master_of(&self, slot: u16) -> Option<usize> {
         let port = served_by(self.any(), slot)?;
         self.nodes.iter().position(|node| node.port() == port)

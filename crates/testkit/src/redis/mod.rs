@@ -1,4 +1,4 @@
-//! Real Redis servers for tests: each on free loopback ports, in a folder of its own, stopped when dropped.
+//! Real Redis servers for tests: each on free loopback ports, in a separate folder, stopped when dropped.
 //!
 //! Starting blocks the thread until the server answers. A server binary that is missing fails the test and says
 //! how to get it; nothing is ever skipped.

@@ -17,7 +17,7 @@ const BUS_OFFSET: u16 = 10_000;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// What keeps every port that was given out from others, for as long as the process lives.
+/// Keeps other processes from using a port that was handed out, for as long as this process lives.
 static HELD: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 /// A port that is this process's from now on, with a free bus port above it.

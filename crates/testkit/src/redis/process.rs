@@ -37,7 +37,7 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Stops the program where it stands, as a long garbage collection or a starved machine would.
+    /// Freezes the program, as a long garbage collection or a starved machine would.
     ///
     /// Returns once the kernel has stopped it, so that no command slips through afterwards.
     pub(super) fn freeze(&self) {
@@ -64,7 +64,7 @@ impl Process {
         kill_process(pid, signal).unwrap_or_else(|why| panic!("server {pid:?} cannot be signalled: {why}"));
     }
 
-    /// The state letter from `/proc`: the field after the program's name, which stands in parentheses.
+    /// The state letter from `/proc`: the field after the program's name, which is in parentheses.
     fn state(&self) -> Option<char> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()

@@ -9,7 +9,7 @@ use crate::wait;
 const QUORUM: usize = 2;
 const SENTINELS: usize = 3;
 
-/// After so long without an answer a sentinel takes the master for dead. Less would take a busy machine for a dead
+/// How long a master gives no answer before a sentinel considers it dead. Less would take a busy machine for a dead
 /// master.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
@@ -40,7 +40,7 @@ impl RedisSentinel {
         self.url_as("", PASSWORD)
     }
 
-    /// The same for a user that the sentinels know.
+    /// The URL for a user that the sentinels know.
     pub fn url_as(&self, user: &str, password: &str) -> String {
         let (sentinels, name) = (self.addresses().join(","), Self::MASTER_NAME);
         let url = format!("redis-sentinel://:{PASSWORD}@{sentinels}/{name}?sentinel_pass={password}");
@@ -102,7 +102,7 @@ impl RedisSentinel {
 
     /// Cuts the master and the first sentinel off from the rest, which replaces that master. Callers still reach
     /// every client: the old master, which takes their writes, and the sentinel that vouches for it. Returns when the rest
-    /// has a master of its own.
+    /// has elected another master.
     pub fn split(&self) {
         self.set_links("off");
         let next = &self.nodes[1];
@@ -188,7 +188,7 @@ fn sentinel(index: usize, master_port: u16) -> RedisServer {
         .line(format!("sentinel failover-timeout {name} 3000"))
         .line(format!("sentinel parallel-syncs {name} 1"))
         .start();
-    // A sentinel asks its servers every ten seconds and greets the others every two; a test cannot wait so long to
+    // A sentinel asks its servers every ten seconds and greets the others every two; a test cannot wait that long to
     // be introduced. How a failover itself is timed stays as it ships.
     sentinel.command(&["SENTINEL", "DEBUG", "INFO-PERIOD", "500", "PUBLISH-PERIOD", "200"]);
     sentinel
@@ -205,7 +205,7 @@ fn knows_all(sentinel: &RedisServer) -> bool {
     count("SENTINELS") == SENTINELS - 1 && count("REPLICAS") == 1
 }
 
-/// What the server takes itself for; empty where it does not answer.
+/// The role that the server reports; empty if it does not answer.
 pub(super) fn role(server: &RedisServer) -> String {
     let reply = server.asked_if_awake(&["ROLE"]);
     reply.and_then(|reply| reply.list().first().map(RedisReply::text).map(str::to_owned)).unwrap_or_default()

@@ -163,7 +163,7 @@ impl RedisServer {
         format!("unix://{}", self.socket().display())
     }
 
-    /// What a client needs to trust this server and to be known by it.
+    /// The certificates with which a client and this server trust each other.
     ///
     /// # Panics
     /// Where the server does not speak TLS.
@@ -211,7 +211,7 @@ impl RedisServer {
         self.process = self.launch.run(self.folder.path());
     }
 
-    /// What the server answers to a command.
+    /// The server's reply to a command.
     ///
     /// # Panics
     /// Where it refuses or does not answer.
@@ -219,7 +219,7 @@ impl RedisServer {
         self.try_command(words).unwrap_or_else(|why| panic!("{} failed: {why}", words[0]))
     }
 
-    /// What the server answers to a command, or why it does not.
+    /// The server's reply to a command, or the reason why it did not arrive.
     pub fn try_command(&self, words: &[&str]) -> Result<RedisReply, ReplyError> {
         self.connect()?.command(words)
     }

@@ -12,7 +12,7 @@ use spile_core::{
 
 use super::ModelStore;
 
-/// What happens to one call of a store.
+/// The fault that one call of a store meets.
 #[derive(Clone, Debug)]
 pub enum CallFault {
     /// The store behind it answers.

@@ -158,7 +158,7 @@ axis! {
         One,
         /// One bucket each of two keys.
         Two,
-        /// The same bucket twice, at two costs.
+        /// One bucket twice, at two costs.
         Same,
         /// A bucket, and one of a rate that has enough.
         Beside,

@@ -41,7 +41,7 @@ impl ClientAddress {
         Self { trusted: proxies, header }
     }
 
-    /// The client's address. `None` if the server did not tell the peer's address.
+    /// The client's address. `None` if the server did not provide the peer's address.
     pub fn of(&self, request: &Parts) -> Option<IpAddr> {
         peer_of(request).map(|peer| self.seen_by(peer, &request.headers))
     }

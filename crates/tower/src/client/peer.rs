@@ -9,7 +9,7 @@ use http::request::Parts;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PeerAddr(pub SocketAddr);
 
-/// The address at the other end of the connection. `None` if the server did not tell it.
+/// The address at the other end of the connection. `None` if the server did not provide it.
 ///
 /// Looks for a [`PeerAddr`]; with the feature `axum` for a `ConnectInfo<SocketAddr>`, with the feature `tonic`
 /// for a `TcpConnectInfo`.

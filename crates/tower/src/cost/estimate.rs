@@ -1,4 +1,4 @@
-//! What a request is charged before its answer says what it cost.
+//! The charge for a request before its answer reports the cost.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,15 +9,15 @@ use spile_core::Cost;
 
 use super::{parse_amount, parse_count};
 
-/// What a request is charged before its answer says what it cost.
+/// The charge for a request before its answer reports the cost.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Estimate {
-    /// The same for each request: `500`.
+    /// A fixed number of tokens for each request: `500`.
     Tokens(Cost),
     /// As many as the request says in a header field: `header:NAME`.
     Header(HeaderName),
-    /// One token for each so many bytes of the request's body, rounded up: `body/4`.
+    /// One token per this many bytes of the request's body, rounded up: `body/4`.
     BodyBytes(u32),
 }
 
@@ -41,7 +41,7 @@ impl Estimate {
     pub const MAX_BYTES: u32 = 1 << 20;
 
     /// The tokens that a request with this header is expected to cost: one at least, and no more than any limit holds.
-    /// `None` if the header does not tell.
+    /// `None` if the header does not show it.
     pub fn of(&self, headers: &HeaderMap) -> Option<Cost> {
         // A field with two values is not read: a client must not choose which one counts.
         let value = |name: &HeaderName| spile_policy::single_value(headers, name);

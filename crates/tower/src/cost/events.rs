@@ -102,7 +102,7 @@ mod tests {
         scanner.found()[0]
     }
 
-    /// The same by reading the whole text line by line.
+    /// The expected amount, found by reading the whole text line by line.
     fn expected(text: &str) -> Option<Amount> {
         let lines = text.replace("\r\n", "\n").replace('\r', "\n");
         let mut last = None;

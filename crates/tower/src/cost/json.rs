@@ -59,7 +59,7 @@ enum Container {
     },
 }
 
-/// What the next byte belongs to.
+/// The part of a JSON text that the next byte belongs to.
 #[derive(Debug)]
 enum Token {
     Between,
@@ -118,7 +118,7 @@ impl JsonScanner {
         }
     }
 
-    /// What has been found so far.
+    /// The numbers that have been found until now.
     pub(super) fn found(&self) -> Numbers {
         let mut found = self.complete;
         for target in self.targets.iter().filter(|target| target.found.is_some()) {
@@ -357,14 +357,14 @@ mod tests {
         JsonScanner::new([(0, pointer.parse().unwrap())])
     }
 
-    /// What is found at a pointer in a text that comes in these pieces.
+    /// The number at a pointer in a text that arrives in these pieces.
     fn found<'t>(pointer: &str, pieces: impl IntoIterator<Item = &'t [u8]>) -> Option<Amount> {
         let mut scanner = scanner(pointer);
         pieces.into_iter().for_each(|piece| scanner.push(piece));
         scanner.found()[0]
     }
 
-    /// The same by a parser that has the whole text.
+    /// The expected number, found by a parser that has the whole text.
     fn expected(pointer: &str, text: &[u8]) -> Result<Option<Amount>, serde_json::Error> {
         let value: Value = serde_json::from_slice(text)?;
         Ok(value.pointer(pointer).and_then(|value| parse_amount(&value.as_number()?.to_string())))

@@ -13,7 +13,7 @@ pub type SettleFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 type SettleFn = Box<dyn FnOnce(AnswerUsage) -> SettleFuture + Send>;
 
-/// What is known of an answer that has ended: the cost that it reported, and its size.
+/// The cost that an answer reported until its end, and its size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AnswerUsage {
     /// The cost that the answer reported.

@@ -1,7 +1,7 @@
-//! What an answer cost: where a response says it, and how that is read while the response passes.
+//! The cost of an answer: where a response reports it, and how it is read while the response passes.
 //!
 //! A [`CostSource`] names the place: a header field, a number in a JSON body, or the same in server-sent events. A
-//! [`CostReader`] looks at the bytes of the body as they pass. It holds no more than a key of JSON, whatever the body is. An
+//! [`CostReader`] looks at the bytes of the body as they pass. It never buffers more than one key of JSON. An
 //! [`Estimate`] is charged before the cost is known. An [`UnreadCost`] prices an answer that reports none, and an [`ErrorCost`] one that
 //! is an error. This module must not know who pays.
 

@@ -19,7 +19,7 @@ pub struct CostReader {
     events: Option<EventReader>,
 }
 
-/// What an answer said of its cost.
+/// The cost as an answer reported it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReportedCost {
     /// The answer was complete.
@@ -53,12 +53,12 @@ impl CostReader {
         }
     }
 
-    /// The cost that the body has told so far.
+    /// The cost that the body has reported until now.
     pub fn amount(&self) -> Option<Amount> {
         self.scanner.found().into_iter().flatten().reduce(Amount::add)
     }
 
-    /// What the body said, if this was its end (`is_whole`) or it broke off here.
+    /// The cost that the body reported, if this was its end (`is_whole`) or it broke off here.
     pub fn report(&self, is_whole: bool) -> ReportedCost {
         match self.amount() {
             None => ReportedCost::Unknown,

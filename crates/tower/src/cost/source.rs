@@ -11,7 +11,7 @@ use super::parse_amount;
 use super::pointer::{JsonPointer, JsonPointerError};
 use super::reader::CostReader;
 
-/// The field in which services tell Spile what a request cost.
+/// The field in which services report the cost of a request.
 const X_RATELIMIT_COST: HeaderName = HeaderName::from_static("x-ratelimit-cost");
 
 /// Where a response says what it cost, in tokens.

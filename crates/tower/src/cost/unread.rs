@@ -19,7 +19,7 @@ pub struct BytesPerToken(NonZeroU32);
 pub enum UnreadCost {
     /// By the size of its body: `bytes/4`.
     Bytes(BytesPerToken),
-    /// The same for each answer: `5000`.
+    /// A fixed number of tokens for each answer: `5000`.
     Tokens(Cost),
     /// The amount that was charged before it: `estimate`.
     Estimate,

@@ -1,7 +1,7 @@
 //! Who pays for a request: the resolvers that read a key out of it.
 //!
 //! The trait lives here and not in `spile-core`, because a resolver reads [`http::request::Parts`] and the core
-//! knows no HTTP. Services that speak something else hand the limiter a key of their own making.
+//! knows no HTTP. Services that speak something else give the limiter a key that they made.
 //!
 //! Every resolver writes its kind into the key (`ip:…`, `tenant:…`), so that a header cannot look like an address. Keys that
 //! are too long are hashed, and so are the values of headers. A resolver must not decide whether a request passes.
@@ -47,7 +47,7 @@ pub trait KeyResolver: Send + Sync {
     /// The key that pays for the request. `None` if the request does not carry it.
     fn resolve(&self, request: &Parts) -> Option<ResolvedKey>;
 
-    /// True if the key may be the address of the connection's peer. A layer whose server does not tell that address
+    /// True if the key may be the address of the connection's peer. A layer whose server does not provide that address
     /// complains once.
     fn needs_peer(&self) -> bool {
         false

@@ -15,7 +15,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// The tenant of that id, without a plan of its own.
+    /// A tenant with this id, and without a plan.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self { id: id.into(), plan: None }
     }

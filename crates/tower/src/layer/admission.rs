@@ -60,7 +60,7 @@ impl Admission {
         self.outer.as_deref()
     }
 
-    /// Makes the request cost `tokens` in the end, whatever it was charged at first, in this layer and in all outer ones.
+    /// Settles the request at `tokens`, in this layer and in all outer ones.
     ///
     /// If it cost less, the difference is given back. If it cost more, the difference is taken whether or not it is there,
     /// because the work is already done: a bucket then owes up to the [debt](spile_core::Limit::debt) of its limit.

@@ -112,7 +112,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// What happens if the store fails. Overrides the limiter's policy.
+    /// Sets the policy if the store fails. Overrides the limiter's policy.
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
         self.0.on_failure = Some(policy);
         self
@@ -124,7 +124,7 @@ impl<S: Store> RateLimitLayerBuilder<S> {
         self
     }
 
-    /// What happens to a request in which no resolver finds a key. It is refused by default.
+    /// Sets the treatment of a request in which no resolver finds a key. By default it is refused.
     pub const fn keyless(mut self, keyless: Keyless) -> Self {
         self.0.keyless = keyless;
         self

@@ -19,11 +19,11 @@ use crate::rule::Rule;
 pub(crate) type Skip = Box<dyn Fn(&Parts) -> bool + Send + Sync>;
 pub(crate) type Respond = Box<dyn Fn(&RefusedRequest<'_>) -> Response<Bytes> + Send + Sync>;
 
-/// What happens to a request in which no resolver finds a key.
+/// The treatment of a request in which no resolver finds a key.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Keyless {
-    /// It is refused with 401, so that a service whose server does not tell the client's address is noticed at once.
+    /// It is refused with 401, so that a server that does not provide the client's address is noticed at once.
     #[default]
     Refuse,
     /// All requests without a key share one bucket of each limit.

@@ -10,7 +10,7 @@ use spile_core::{Decision, LimitStatus, Micros, Reason};
 use super::timestamp::Rfc3339;
 use super::{HeaderFields, reset_at, retry_after_secs, status};
 
-/// What callers are told if they are refused because the store failed.
+/// The message to callers who are refused because the store failed.
 pub const UNAVAILABLE: &str = "Service temporarily unavailable (rate limiter backend error)";
 
 /// The media type of every body written here.
@@ -60,7 +60,7 @@ fn unavailable() -> String {
     )
 }
 
-/// What there is too much of, and how long to wait, in words.
+/// The limit that was exceeded, and how long to wait, in words.
 pub(super) fn retry_message(decision: &Decision) -> String {
     let limit = decision.binding().limit();
     let too_many = if limit.is_concurrency() {

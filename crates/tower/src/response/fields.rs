@@ -22,7 +22,7 @@ pub fn write_fields(decision: &Decision, now: Micros, headers: &mut HeaderMap) {
     HeaderFields::default().write(decision, now, headers);
 }
 
-/// What `X-RateLimit-Reset` counts from.
+/// The origin of `X-RateLimit-Reset`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Reset {
@@ -66,7 +66,7 @@ impl HeaderFields {
         self
     }
 
-    /// What `X-RateLimit-Reset` counts from.
+    /// The origin of `X-RateLimit-Reset`.
     #[must_use]
     pub const fn reset(mut self, reset: Reset) -> Self {
         self.reset = reset;
@@ -75,7 +75,7 @@ impl HeaderFields {
 
     /// Writes the fields of a decision made at `now`.
     ///
-    /// If another layer has already written some, the caller is told of the limit that leaves less, and the lists of the IETF
+    /// If another layer has already written some, the fields show the limit that leaves less, and the lists of the IETF
     /// fields name both.
     pub fn write(&self, decision: &Decision, now: Micros, headers: &mut HeaderMap) {
         self.render(decision, now).write(headers);

@@ -58,7 +58,7 @@ pub fn status(decision: &Decision) -> StatusCode {
     }
 }
 
-/// What `Retry-After` says: whole seconds, rounded up and at least one. `None` if the request may proceed.
+/// The value of `Retry-After`: whole seconds, rounded up and at least one. `None` if the request may proceed.
 pub fn retry_after_secs(decision: &Decision) -> Option<u64> {
     (!decision.allowed()).then(|| secs_ceil(decision.retry_after()).max(1))
 }

@@ -25,7 +25,7 @@ pub trait ReplyBody {
     /// The body that consists of these bytes.
     fn from_bytes(bytes: Bytes) -> Self;
 
-    /// The same body, which holds the permit until it ends, fails or is dropped. A type that can be made from any body wraps
+    /// Returns the body, which holds the permit until it ends, fails or is dropped. A type that can be made from any body wraps
     /// itself in a [`HoldingBody`](crate::response::HoldingBody). One that is whole in memory may drop the permit: the service has
     /// done its work.
     #[must_use]

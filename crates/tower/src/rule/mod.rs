@@ -60,7 +60,7 @@ impl Rule {
         self
     }
 
-    /// The plans that it names whatever the request is.
+    /// The plans that do not depend on the request.
     pub(crate) fn fixed_plans(&self) -> PlanNames<'_> {
         self.plans.fixed_plans()
     }

@@ -10,10 +10,10 @@ use crate::key::Tenant;
 /// Says which plans apply to a request. The plans themselves are looked up at each decision, so that a plan
 /// that is replaced takes effect at once.
 pub trait PlanResolver: Send + Sync {
-    /// The names of the plans. If there are none, the rule does not limit the request.
+    /// The names of the plans. If the list is empty, the rule does not limit the request.
     fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r>;
 
-    /// The plans that it names whatever the request is. The layer checks when it is built that they exist. None by default.
+    /// The plans that do not depend on the request. The layer checks when it is built that they exist. Empty by default.
     fn fixed_plans(&self) -> PlanNames<'_> {
         PlanNames::none()
     }

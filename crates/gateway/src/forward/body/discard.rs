@@ -16,8 +16,8 @@ const MAX_BYTES: u64 = 64 * 1024;
 /// How long reading it may take.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Reads the rest of the body in the background if that is worthwhile. Says whether the connection can be used again.
-/// It cannot after `Expect`: the client may or may not send the body, so it cannot be told from the next request.
+/// Reads the rest of the body in the background if that is worthwhile. Returns whether the connection can be used again.
+/// It cannot after `Expect`: the client may or may not send the body, so it cannot be distinguished from the next request.
 pub(crate) fn discard(body: ClientBody, request: &Parts) -> bool {
     if body.is_end_stream() || request.version == Version::HTTP_2 {
         return true;

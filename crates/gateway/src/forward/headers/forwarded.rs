@@ -1,4 +1,4 @@
-//! `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, which tell upstreams for which client a request is forwarded.
+//! `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, which name the client to upstreams.
 
 use std::fmt::Write;
 use std::net::IpAddr;

@@ -81,7 +81,7 @@ pub(crate) fn sanitize_response(headers: &mut HeaderMap, version: Version) {
     headers.append(VIA, via(version));
 }
 
-/// Whether the request has come through so many gateways that it must be looping.
+/// True if the request has passed more gateways than a route without a loop has.
 pub(crate) fn is_loop(headers: &HeaderMap) -> bool {
     if !headers.contains_key(VIA) {
         return false;

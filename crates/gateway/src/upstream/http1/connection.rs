@@ -134,7 +134,7 @@ impl Http1Exchange<'_> {
                 Ok(_) | Err(_) => return Poll::Ready(Err(AttemptError::Closed { sent: true })),
             }
         }
-        // The upstream cannot respond before the client has sent more. The upload has an idle timeout of its own.
+        // The upstream cannot respond before the client has sent more. The upload has a separate idle timeout.
         if self.upload.is_waiting() && self.writer.is_under_way() {
             idle.reset();
             return Poll::Pending;

@@ -15,7 +15,7 @@ pub(super) const BYTES: usize = 128 * 1024;
 const SMALL_BYTES: usize = 64 * 1024;
 /// This many bytes or fewer are copied out, so that a short response to a slow client does not hold a whole buffer.
 const WORTH_COPYING: usize = 8 * 1024;
-/// The same for small buffers.
+/// The threshold for small buffers.
 const SMALL_WORTH_COPYING: usize = 16 * 1024;
 
 thread_local! {

@@ -83,7 +83,7 @@ impl Http2Connection {
         settings
             .enable_push(false)
             .initial_window_size(stream_window)
-            // Each stream has a window of its own. A stream that is not read must not use up the window of the others.
+            // Streams have separate windows. A stream that is not read must not use up the window of the others.
             .initial_connection_window_size(MAX_WINDOW)
             .max_header_list_size(MAX_HEADER_BYTES);
         let (sender, mut connection) = settings.handshake(io).await?;
@@ -300,7 +300,7 @@ mod tests {
     use crate::route::Timeouts;
     use crate::upstream::AttemptError;
 
-    /// An upstream that responds, except while it is told to be silent.
+    /// An upstream that responds, except while the sender holds true.
     async fn opened() -> (Http2Connection, watch::Sender<bool>) {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (silence, silent) = watch::channel(false);
@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(stranger.await.expect("it ends"), Err(AttemptError::Closed { sent: true }));
     }
 
-    /// An upstream that answers pings, and requests only once it is told to.
+    /// An upstream that answers pings, and requests only once the sender holds true.
     async fn slow() -> (Http2Connection, watch::Sender<bool>) {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (answer, answers) = watch::channel(false);

@@ -1,4 +1,4 @@
-//! The page: HTML, style and script in files of their own, served as one document that loads nothing else.
+//! The page: HTML, style and script in separate files, served as one document that loads nothing else.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! What spans say: names and values as OpenTelemetry's semantic conventions have them.
+//! The attributes of spans: names and values of OpenTelemetry's semantic conventions.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use super::{SpanKind, kind};
 pub(super) const METHOD: &str = "http.request.method";
 pub(super) const ROUTE: &str = "http.route";
 pub(super) const ERROR: &str = "error.type";
-/// What stands for a method that is not one of the usual.
+/// Replaces a method that the semantic conventions do not know.
 pub(super) const OTHER_METHOD: &str = "_OTHER";
 const METHODS: [Method; 9] = [
     Method::GET,
@@ -127,9 +127,9 @@ const fn is_servers_fault(code: u16) -> bool {
     matches!(code, 2 | 4 | 12..=15)
 }
 
-/// What the request says that it is for. `None` if it says nothing, or nothing that can be.
+/// The authority that the request names. `None` if it names no valid one.
 fn authority(request: &Parts) -> Option<Authority> {
     let in_header = || Authority::try_from(request.headers.get(HOST)?.as_bytes()).ok();
-    // What is before an `@` may be a password.
+    // The part before an `@` may be a password.
     request.uri.authority().cloned().or_else(in_header).filter(|authority| !authority.as_str().contains('@'))
 }

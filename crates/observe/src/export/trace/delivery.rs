@@ -17,7 +17,7 @@ use crate::export::{DeliveryError, HttpEndpoint};
 
 /// How long the collector may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// What OTLP calls the status of a span that failed.
+/// The status code of OTLP for a span that failed.
 const FAILED: u32 = 2;
 
 /// Posts batches of spans to one collector.

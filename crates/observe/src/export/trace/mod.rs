@@ -49,7 +49,7 @@ pub struct Tracer {
 pub struct Otlp {
     endpoint: HttpEndpoint,
     headers: OtlpHeaders,
-    /// What is said of the process that sends spans.
+    /// The attributes of the process that sends spans.
     resource: BTreeMap<String, String>,
     ratio: f64,
     max_wait: Duration,
@@ -103,7 +103,7 @@ impl Otlp {
         self
     }
 
-    /// Starts to send spans. Ends when the last tracer is dropped, or when the task is told to finish.
+    /// Starts to send spans. Ends when the last tracer is dropped, or when the task is asked to finish.
     pub fn start(mut self, watch: &Watch) -> (Tracer, ExportTask) {
         let (finished, queue) = mpsc::channel(QUEUE);
         let result = |result: &'static str| counter!(SPANS, "result" => result);
@@ -130,7 +130,7 @@ impl Tracer {
         Self::maybe(Some(self), name, parent, work)
     }
 
-    /// The same if there is a tracer. Without one, `work` runs without a span.
+    /// Runs `work` in a span if there is a tracer, else without one.
     pub fn maybe<F: Future>(
         tracer: Option<&Self>,
         name: &'static str,
@@ -166,7 +166,7 @@ impl Tracer {
     }
 }
 
-/// A random UUID: tells the spans of this process from those of others, also of one that ran here before.
+/// A random UUID. Distinguishes the spans of this process from those of others, also of one that ran here before.
 fn instance_id() -> String {
     // The bits that say "version 4" and "variant 1".
     let id = (fastrand::u128(..) & !(0xF << 76) & !(0b11 << 62)) | (4 << 76) | (0b10 << 62);

@@ -14,7 +14,7 @@ tokio::task_local! {
     static CURRENT: ActiveSpan;
 }
 
-/// What a span is about: a request that was received, a request that was sent, or work in between.
+/// The kind of a span: a request that was received, a request that was sent, or work in between.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SpanKind {
     /// Work within this process.
@@ -48,7 +48,7 @@ pub fn current() -> Option<TraceContext> {
     CURRENT.try_with(|scope| scope.context).ok()
 }
 
-/// What the current span is about. `None` if this task is not in a trace.
+/// The kind of the current span. `None` if this task is not in a trace.
 pub(super) fn kind() -> Option<SpanKind> {
     CURRENT.try_with(|scope| scope.kind).ok()
 }

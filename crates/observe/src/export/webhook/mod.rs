@@ -1,7 +1,7 @@
 //! Webhooks: events are posted to a receiver outside of this server, signed and in batches, off the decision path.
 //!
 //! A receiver that is slow or down costs bounded queues and nothing else. Events that cannot be delivered are counted.
-//! Denials have a queue and a sender of their own, apart from the events of the server: no number of denials delays or
+//! Denials have a separate queue and sender: no number of denials delays or
 //! drops the event that the store is lost.
 
 mod delivery;
@@ -92,7 +92,7 @@ impl Webhook {
         self
     }
 
-    /// Starts to post events. Ends when the watch is closed, or the task is told to finish, and all events are sent.
+    /// Starts to post events. Ends when the watch is closed, or the task is asked to finish, and all events are sent.
     pub fn start(self, watch: &Watch) -> ExportTask {
         let counters = DeliveryCounters::new(watch);
         ExportTask::spawn(|stop| {

@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(format!("{secret:?}"), "Secret(***)");
     }
 
-    /// What `printf '1800000000.{}' | openssl dgst -sha256 -hmac s3cret` says.
+    /// Compares with the output of `printf '1800000000.{}' | openssl dgst -sha256 -hmac s3cret`.
     #[test]
     fn a_signature_can_be_checked_with_openssl() {
         let signature = sign(&SigningSecret::from("s3cret"), 1_800_000_000, b"{}");
