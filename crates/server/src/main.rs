@@ -36,12 +36,12 @@ fn explain(why: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut text = why.to_string();
-    // What was typed may be a secret in the wrong place.
+    // The value may be a secret in the wrong place.
     if let Some(ContextValue::String(typed)) = why.get(ContextKind::InvalidValue) {
         text = text.replace(typed.as_str(), &mask_typed(typed));
     }
     let text = mask(&text);
-    // What is wrong ends at the first empty line; usage and tips follow.
+    // The error ends at the first empty line; usage and tips follow.
     let said: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let said = said.join(" ");
     let (said, meant) = (said.trim_start_matches("error: "), did_you_mean(why));
@@ -60,7 +60,7 @@ fn command() -> String {
     typed
 }
 
-/// What may have been meant, in clap's guess.
+/// The suggestion of clap.
 fn did_you_mean(why: &clap::Error) -> String {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
     let guess = kinds.into_iter().find_map(|kind| match why.get(kind)? {

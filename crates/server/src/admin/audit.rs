@@ -83,7 +83,7 @@ impl Audit {
 
     /// Says what became of it.
     pub(crate) fn ended(&self, status: StatusCode) {
-        // One that was refused before its name was known is told of like the others.
+        // A request that was refused before its name was known is logged like the others.
         self.name("");
         let Asked { number, by, action, kind, plan, name } = &*self.0;
         let (name, code) = (name.get(), status.as_u16());
@@ -110,7 +110,7 @@ impl<S: Sync> FromRequestParts<S> for Audit {
     }
 }
 
-/// Writes both lines of every request that asks for a change. It is answered in a task of its own, which goes on when the
+/// Writes both lines of every request that asks for a change. It is answered in a separate task, which goes on when the
 /// client is gone.
 pub(crate) async fn record(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
     if request.method().is_safe() {
@@ -137,7 +137,7 @@ fn peer_of(request: &Request) -> By {
 
 /// The change that a request asks for: `/admin/v1/{kind}`, and the name in the path if there is one.
 async fn asked_by(request: &mut Request, state: &AdminState) -> Audit {
-    /// What a reset may be narrowed down to.
+    /// The selection that a reset is restricted to.
     #[derive(Deserialize)]
     struct Narrowed {
         plan: Option<String>,

@@ -1,4 +1,4 @@
-//! What `If-Match` and `If-None-Match` ask for.
+//! Preconditions: `If-Match` and `If-None-Match`.
 
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue};
@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use crate::control::Condition;
 use crate::input::fault::Fault;
 
-/// The condition of a request. Without either field there is none, and the last writer wins.
+/// The precondition of a request. Without either field the last writer wins.
 pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Fault> {
     let if_match = text(headers, &IF_MATCH)?.map(|tags| unchanged(&tags)).transpose()?;
     let if_none_match = text(headers, &IF_NONE_MATCH)?.map(|tags| absent(&tags)).transpose()?;

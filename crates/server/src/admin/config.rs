@@ -1,4 +1,4 @@
-//! What the server runs with, and reading it again.
+//! The configuration in force, and reloads.
 
 use axum::Json;
 use axum::extract::State;
@@ -29,13 +29,13 @@ pub(super) async fn show(State(state): State<AdminState>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/toml")], mask(&state.control.config().to_string()))
 }
 
-/// What became of a reload.
+/// The result of a reload.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(examples(json!({"result": "applied", "file": "/etc/spile/spile.toml", "needsRestart": []})))]
 pub(super) struct Reloaded {
     /// `applied`, or `noFile` if the server runs without a file. Then only certificates and secrets were read again, which
-    /// are in files of their own.
+    /// are in separate files.
     result: &'static str,
     /// The file that was read. `null` if the server runs without one.
     file: Option<String>,
@@ -87,7 +87,7 @@ pub(super) struct StoreReport {
     /// Where buckets live, without passwords.
     #[schema(examples("redis://127.0.0.1:6379"))]
     url: String,
-    /// What happens when it fails: `allow`, `deny` or `local`.
+    /// The policy while it fails: `allow`, `deny` or `local`.
     on_failure: String,
     /// `closed`, or `open` while the store is not asked because it stopped answering.
     breaker: &'static str,
@@ -95,7 +95,7 @@ pub(super) struct StoreReport {
     nodes: u64,
     /// Callers that wait for an answer.
     waiting: u64,
-    /// What keeps it from answering, while something does.
+    /// Why it does not answer, while it does not.
     trouble: Option<String>,
     /// Why the last reload was refused, until one is not.
     last_reload_refused: Option<String>,
@@ -130,9 +130,9 @@ struct RegistryState {
 struct Quarantined {
     /// `plans`, `rules` or `tenants`; `other` for what is called like none of them.
     kind: &'static str,
-    /// What it is called.
+    /// The name.
     name: String,
-    /// What is wrong with it.
+    /// The fault, in one sentence.
     why: String,
 }
 

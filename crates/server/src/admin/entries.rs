@@ -1,4 +1,4 @@
-//! What plans, rules and tenants have in common: listed, made, shown, put and removed. Their paths are in `kinds`.
+//! The handlers that plans, rules and tenants share: list, create, show, put and delete. Their paths are in `kinds`.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ pub(super) async fn create(
     }
 }
 
-/// What was sent, and the name that it says it has. Everything that is wrong with it is told.
+/// Parses a body, and returns the name that it has. The error lists every fault.
 fn read(which: &Which, body: &[u8]) -> Result<(Option<String>, Spec), Problem> {
     let mut faults = Faults::default();
     let read = Spec::read(which, body, &mut faults).map_err(|why| {
@@ -156,7 +156,7 @@ fn unfit(fault: &Fault) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()).with("field", fault.field())
 }
 
-/// Why an entry was not put. Mistakes in it are told in its sender's words.
+/// Why an entry was not put. Faults are reported in the spelling of the request.
 fn refused(why: ControlError, which: &Which) -> Problem {
     match why {
         ControlError::Wrong(why) => wrong(StatusCode::UNPROCESSABLE_ENTITY, own_lines(&why, which)),
@@ -164,7 +164,7 @@ fn refused(why: ControlError, which: &Which) -> Problem {
     }
 }
 
-/// What cannot go because others use it: what would be wrong without it.
+/// Refuses to delete an entry that others use. Lists the faults that its absence would cause.
 fn in_use(lines: Vec<String>) -> Problem {
     let detail = format!("path: others still use this; without it {}", lines.join("; "));
     Problem::new(StatusCode::CONFLICT, detail).with("field", "path").with("errors", lines)

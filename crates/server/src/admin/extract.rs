@@ -1,4 +1,4 @@
-//! What a request brings along, each in bounds or a problem that names it.
+//! Extractors of request parts. A part that is out of bounds becomes a problem that names it.
 
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;

@@ -19,7 +19,7 @@ pub(super) struct Routes {
 #[derive(Serialize, ToSchema)]
 #[schema(examples(json!({"name": "/scores", "path": "/scores", "upstreams": ["http://127.0.0.1:9000"], "limited": true})))]
 struct RouteStatus {
-    /// What it is called in metrics, and in the keys of its own limits.
+    /// The name in metrics, and in the keys of the route's limits.
     name: String,
     /// Requests whose path starts so are forwarded.
     path: String,
@@ -29,7 +29,7 @@ struct RouteStatus {
     hosts: Vec<String>,
     /// The services that they go to.
     upstreams: Vec<String>,
-    /// Whether a rule or a limit of its own limits some of its requests.
+    /// Whether a rule or a limit of the route limits some of its requests.
     limited: bool,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Admin {
     hosts: HostCheck,
 }
 
-/// What the handlers work with.
+/// The state of the handlers.
 #[derive(Clone)]
 struct StatusState {
     decider: Arc<Decider>,
@@ -47,7 +47,7 @@ struct StatusState {
     permits: PermitMetrics,
 }
 
-/// Whether the server still takes on work. Clones tell each other.
+/// Whether the server still accepts work. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readiness {
     draining: Arc<AtomicBool>,
@@ -122,7 +122,7 @@ fn is_guarded(method: &Method, path: &str) -> bool {
     !method.is_safe() || path.starts_with("/dashboard/") || path.starts_with("/admin/")
 }
 
-/// What is said about every path of this listener.
+/// The OpenAPI description of every path of this listener.
 pub(crate) fn document() -> OpenApi {
     let mut document = open().into_openapi();
     document.merge(api().into_openapi());
@@ -151,7 +151,7 @@ fn open() -> OpenApiRouter<StatusState> {
         .merge(dashboard::page())
 }
 
-/// Leads browsers to the dashboard, and tells others where to look. No operation of the API.
+/// Redirects browsers to the dashboard, and lists the paths for other clients. Not an operation of the API.
 async fn home() -> impl IntoResponse {
     let text = "This is the admin listener of Spile: /dashboard, /livez, /readyz, /metrics, /openapi.json and /admin/v1.\n";
     (StatusCode::FOUND, [(LOCATION, "/dashboard"), (CONTENT_TYPE, "text/plain; charset=utf-8")], text)

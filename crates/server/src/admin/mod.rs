@@ -27,7 +27,7 @@ use self::token::{require, require_if_any};
 use crate::control::Control;
 use crate::decide::Decider;
 
-/// What the handlers work with.
+/// The state of the handlers.
 #[derive(Clone)]
 pub(crate) struct AdminState {
     pub(crate) control: Arc<Control>,

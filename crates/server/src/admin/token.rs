@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::http::Problem;
 use crate::secret::Secret;
 
-/// What a token is checked with.
+/// The state that tokens are checked against.
 #[derive(Clone)]
 pub(crate) struct TokenGuard {
     pub(crate) control: Arc<Control>,
@@ -44,7 +44,7 @@ pub(crate) async fn require(
     guard.answer(token, peer, request, next).await
 }
 
-/// The same, but lets every request through if no token is configured: the listener is then open on loopback alone. The
+/// As [`require`], but lets every request through if no token is configured: the listener is then open on loopback alone. The
 /// token of this run alone is not asked for.
 pub(crate) async fn require_if_any(
     State(guard): State<TokenGuard>,

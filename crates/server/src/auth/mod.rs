@@ -117,8 +117,8 @@ pub(crate) async fn by_match(
     Ok(verdict(decider, &allow(decider, &owed).await?, deny_status))
 }
 
-/// The request that is asked about. Only a trusted proxy is believed when it describes one; whatever another peer writes
-/// counts for nothing.
+/// The request that is asked about. Only a trusted proxy is believed when it describes one; descriptions by another peer
+/// are ignored.
 fn original(question: &Parts, peer: SocketAddr, in_force: &InForce) -> Result<Original, String> {
     if is_trusted(peer, in_force) {
         Original::described(question, in_force.forward_auth.proxy)
@@ -131,7 +131,7 @@ fn is_trusted(peer: SocketAddr, in_force: &InForce) -> bool {
     in_force.clients.trusted_proxies.contain(peer.ip())
 }
 
-/// What follows the rule's id in the path, with the query.
+/// The path below the rule's id, with the query.
 fn below<'u>(uri: &'u Uri, id: &str) -> &'u str {
     let asked = uri.path_and_query().map_or("", PathAndQuery::as_str);
     asked.get(PREFIX.len() + id.len()..).unwrap_or_default()
@@ -164,7 +164,7 @@ fn deny_status(uri: &Uri) -> Result<Option<StatusCode>, Fault> {
     for pair in pairs {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         if name != DENY_STATUS {
-            // What a proxy appends to its question is its own affair.
+            // A proxy may append parameters for its purposes.
             continue;
         }
         let status = value.parse().ok().filter(StatusCode::is_client_error);

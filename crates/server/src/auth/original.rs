@@ -38,7 +38,7 @@ pub(crate) struct Original {
     pub(crate) is_whole: bool,
 }
 
-/// What one family of headers says.
+/// The request as one family of headers describes it.
 #[derive(Debug, Eq, PartialEq)]
 struct Description {
     method: Option<Method>,

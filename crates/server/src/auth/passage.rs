@@ -15,7 +15,7 @@ use crate::http::Problem;
 
 pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// What is known of a request that comes from this peer.
+/// The facts of a request that comes from this peer.
 pub(crate) fn facts<'a>(
     request: &'a Parts,
     original: &'a Original,

@@ -41,7 +41,7 @@ impl AdminArgs {
 
     /// Warns if a restart of the server will lose what was just put.
     pub(super) fn warn_of_loss(&self) {
-        // The change was made. A server that does not say where it keeps changes is none to warn of.
+        // The change was made. Without an answer about where changes are kept, there is nothing to warn of.
         if self.get("/admin/v1/store").is_ok_and(|store| store["registry"]["survivesRestart"] == false) {
             print::warning(
                 "the server has this in its memory alone, and loses it when it is started again: set `store.path` or \

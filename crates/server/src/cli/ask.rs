@@ -35,7 +35,7 @@ pub(super) struct AskArgs {
     json: bool,
 }
 
-/// What decides: a rule, or plans.
+/// The limits that decide: a rule's, or plans.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct AskedBy {

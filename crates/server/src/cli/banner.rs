@@ -1,4 +1,4 @@
-//! What a newcomer reads first: where it listens, what it runs on, and a line to try.
+//! The first lines that a newcomer reads: addresses, store, and a command to try.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -38,7 +38,7 @@ impl<'a> Banner<'a> {
 }
 
 impl Banner<'_> {
-    /// The same as one line of JSON, and a line of the log for each warning.
+    /// The banner as one line of JSON, and a line of the log for each warning.
     pub(super) fn json(&self) -> String {
         let Self { config, http, admin, grpc, resp, gateway, .. } = self;
         let url = |plain: &str, secure: &str, tls: &Option<TlsConfig>, address: &SocketAddr| {
@@ -130,7 +130,7 @@ impl fmt::Display for Banner<'_> {
     }
 }
 
-/// Where this machine reaches a listener. One that is bound to every address has none of its own.
+/// Where this machine reaches a listener. One that is bound to every address is reached at loopback.
 fn reached(bound: SocketAddr) -> SocketAddr {
     match bound {
         SocketAddr::V4(all) if all.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, all.port()).into(),

@@ -70,7 +70,7 @@ impl BucketArgs {
     }
 }
 
-/// What an operator may want to know of a key that the store does not have.
+/// The explanation for a key that the store does not have.
 pub(super) const NO_BUCKET: &str = "nothing was spent, or all of it has come back. A key has its kind in front, as in \
                                     tenant:acme, ip:203.0.113.7 or principal:ann";
 

@@ -49,7 +49,7 @@ impl Client {
         let answered = async {
             let stream = TokioIo::new(connect(&self.url).await.with_context(unreached)?);
             let (mut sender, connection) = http1::handshake(stream).await.with_context(unreached)?;
-            // Ends with the answer, or with an error that the answer tells of.
+            // Ends with the answer, or with an error that the answer reports.
             tokio::spawn(connection);
             let response = sender.send_request(request).await.with_context(unreached)?;
             let status = response.status();
@@ -95,7 +95,7 @@ impl Client {
     }
 }
 
-/// What the server says of a name that nothing has.
+/// The server's answer about a name that no entry has.
 const NO_ENTRY: &str = "path: nothing has this name";
 
 /// The kind and the name of the entry that a path is about.

@@ -17,7 +17,7 @@ use crate::config::{Config, ConfigError, LoadError, Offered, STARTER, StoreUrl, 
 use crate::registry::{Registry, RegistryFile};
 use crate::secret::mask;
 
-/// What can be done with a configuration.
+/// Commands on a configuration.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     /// Says whether a server would run with a file, and if not, everything that is wrong with it.

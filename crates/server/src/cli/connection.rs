@@ -16,7 +16,7 @@ const CA_FILE: &str = "SPILE_TLS_CA_FILE";
 const CERTIFICATE_FILE: &str = "SPILE_TLS_CERTIFICATE_FILE";
 const KEY_FILE: &str = "SPILE_TLS_KEY_FILE";
 
-/// What bytes go over, whichever it is.
+/// A transport of either kind.
 pub(super) type AnyTransport = Box<dyn AnyIo>;
 
 /// A byte stream of which the type does not matter.

@@ -1,4 +1,4 @@
-//! What `spile tenant`, `spile plan` and `spile rule` have in common: the registry of a running server.
+//! The common part of `spile tenant`, `spile plan` and `spile rule`: the registry of a running server.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(super) struct EntryFile {
 }
 
 impl EntryFile {
-    /// What the file says, or else what flags say.
+    /// The entry of the file, or else of the flags.
     pub(super) fn or(&self, flags: impl FnOnce() -> anyhow::Result<Value>) -> anyhow::Result<Value> {
         let Some(path) = &self.file else { return flags() };
         let name = path.display();
@@ -38,7 +38,7 @@ impl EntryFile {
         let mut entry: Value =
             serde_json::from_str(&text).with_context(|| format!("{name} holds no JSON object"))?;
         if let Some(members) = entry.as_object_mut() {
-            // What `show` adds.
+            // Members that `show` adds.
             members.retain(|member, _| !["source", "apiKeyCount"].contains(&member.as_str()));
         }
         Ok(entry)

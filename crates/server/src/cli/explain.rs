@@ -73,7 +73,7 @@ fn text(explained: &Value) -> String {
     parts.join("\n\n")
 }
 
-/// What would happen, by which rule and who pays, in one sentence.
+/// The outcome, the rule and the payer in one sentence.
 fn headline(explained: &Value) -> String {
     let outcome = match shown(&explained["outcome"]).as_str() {
         "allowed" => "would be allowed now",

@@ -58,7 +58,7 @@ pub struct Cli {
     command: CliCommand,
 }
 
-/// What `spile` can do.
+/// The commands of `spile`.
 #[derive(Debug, Subcommand)]
 enum CliCommand {
     /// Runs the service.
@@ -136,8 +136,8 @@ impl Cli {
     }
 }
 
-/// Says on stderr what is wrong: as a line of JSON if `serve` was asked to log in JSON. If even that cannot be written, the
-/// exit code still tells.
+/// Writes an error to stderr: as a line of JSON if `serve` was asked to log in JSON. If even that cannot be written, the
+/// exit code still reports it.
 pub fn complain(what: &str) {
     if log::is_json() || asks_for_json(std::env::args(), std::env::var("SPILE_LOG_FORMAT").ok().as_deref()) {
         log::tell_json(what);

@@ -11,7 +11,7 @@ pub enum CommandOutcome {
     Denied,
     /// Nothing was decided: the store failed, and the policy is to refuse without it.
     Undecided,
-    /// What is wrong was printed as JSON.
+    /// The faults were printed as JSON.
     Refused,
     /// A file works, and entries of the registry would be in quarantine with it.
     Quarantined,

@@ -17,7 +17,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// What `question` answers, if it does so in time.
+    /// The output of `question`, if it is ready in time.
     pub(super) async fn bound<T>(
         self,
         asked: &str,

@@ -9,7 +9,7 @@ use super::admin::AdminArgs;
 use super::entries::{EntryFile, list, put, remove, show, shown};
 use crate::input::tokens::Tokens;
 
-/// What can be done with plans.
+/// Commands on plans.
 #[derive(Debug, Subcommand)]
 pub(super) enum PlanCommand {
     /// Lists all plans, a line for each limit.
@@ -26,7 +26,7 @@ pub(super) enum PlanCommand {
     },
     /// Adds a plan, or puts it in place of the one of that name.
     Put {
-        /// What it is called.
+        /// Name of the plan.
         name: String,
         #[command(flatten)]
         limit: Box<LimitFlags>,
@@ -54,7 +54,7 @@ pub(super) struct LimitFlags {
     /// How tokens come back, as in `1/s` or `100/min`.
     #[arg(long, value_name = "RATE", conflicts_with = "file", requires = "capacity")]
     refill: Option<String>,
-    /// A quota in place of a capacity and a refill: so many tokens in each period.
+    /// A quota in place of a capacity and a refill: at most this many tokens in each period.
     #[arg(long, value_name = "TOKENS", conflicts_with_all = ["file", "capacity", "refill"], requires = "per")]
     quota: Option<Amount>,
     /// The period of a quota: minute, hour, day, week, month or year.
@@ -66,7 +66,7 @@ pub(super) struct LimitFlags {
     /// When a period starts: a day of the month, an hour, a weekday or a date, as in `15`, `mon` or `04-01`.
     #[arg(long, value_name = "START", requires = "quota")]
     anchor: Option<String>,
-    /// A concurrency in place of a capacity and a refill: so many permits that can be held at once.
+    /// A concurrency in place of a capacity and a refill: at most this many permits held at once.
     #[arg(long, value_name = "PERMITS", conflicts_with_all = ["file", "capacity", "refill", "quota", "debt"])]
     concurrency: Option<u64>,
     /// How long a permit is held unless it is renewed, as in `30s`, which it is if this is left out.

@@ -24,7 +24,7 @@ pub(super) struct ReplayArgs {
     /// The configuration to try. Several are compared.
     #[arg(long = "config", value_name = "FILE", env = "SPILE_CONFIG", required = true)]
     configs: Vec<PathBuf>,
-    /// The field of JSON lines that tells a fact: `time`, `address`, `method`, `uri`, `request`, `host`, `user` or `tenant`. A
+    /// The field of JSON lines that has a fact: `time`, `address`, `method`, `uri`, `request`, `host`, `user` or `tenant`. A
     /// dot leads into an object: `--field time=event.start`.
     #[arg(long = "field", value_name = "FACT=NAME")]
     fields: Vec<FieldName>,
@@ -54,7 +54,7 @@ pub(super) struct ReplayArgs {
     html: Option<PathBuf>,
 }
 
-/// The field that tells a fact.
+/// The field that has a fact.
 #[derive(Clone, Debug)]
 struct FieldName(LogField, String);
 

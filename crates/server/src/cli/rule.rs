@@ -8,7 +8,7 @@ use super::admin::AdminArgs;
 use super::entries::{EntryFile, list, put, remove, show, shown};
 use crate::input::tokens::Tokens;
 
-/// What can be done with rules.
+/// Commands on rules.
 #[derive(Debug, Subcommand)]
 pub(super) enum RuleCommand {
     /// Lists all rules.
@@ -25,7 +25,7 @@ pub(super) enum RuleCommand {
     },
     /// Adds a rule, or puts it in place of the one of that id.
     Put {
-        /// What it is called.
+        /// Id of the rule.
         id: String,
         #[command(flatten)]
         rule: Box<RuleArgs>,
@@ -67,13 +67,13 @@ pub(super) struct RuleArgs {
     /// Tokens that a request spends.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
     cost: Option<Amount>,
-    /// The cost stays the same whatever answers cost: for limits that count requests.
+    /// The cost does not follow the cost of answers: for limits that count requests.
     #[arg(long, conflicts_with = "file")]
     fixed_cost: bool,
     /// Decides and counts, and never blocks.
     #[arg(long, conflicts_with = "file")]
     shadow: bool,
-    /// What to decide when the store fails: `allow`, `deny` or `local`.
+    /// Policy while the store fails: `allow`, `deny` or `local`.
     #[arg(long, value_name = "POLICY", conflicts_with = "file")]
     on_failure: Option<FailurePolicy>,
     /// Rules that are charged with this one.

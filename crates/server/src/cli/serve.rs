@@ -45,7 +45,7 @@ pub(super) struct ServeArgs {
     /// Where the reverse proxy over the file's routes listens; off by default.
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     gateway: Option<SocketAddr>,
-    /// What to decide when the store fails: `allow`, `deny` or `local`.
+    /// Policy while the store fails: `allow`, `deny` or `local`.
     #[arg(long, value_name = "POLICY")]
     on_failure: Option<FailurePolicy>,
     /// How much is logged: off, error, warn, info, debug or trace, or levels by target as in
@@ -80,7 +80,7 @@ impl ServeArgs {
         self.config.clone()
     }
 
-    /// The same with this file.
+    /// Returns these flags with this file.
     pub(super) fn with_file(self, file: PathBuf) -> Self {
         Self { config: Some(file), ..self }
     }

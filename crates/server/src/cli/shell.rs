@@ -1,4 +1,4 @@
-//! What shells and readers of manuals need to know about the command line.
+//! Shell completions and manual pages.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use super::entries::{list, put, remove, show, shown};
 use super::print;
 use crate::input::segment;
 
-/// What can be done with tenants.
+/// Commands on tenants.
 #[derive(Debug, Subcommand)]
 pub(super) enum TenantCommand {
     /// Lists all tenants.
@@ -27,7 +27,7 @@ pub(super) enum TenantCommand {
     },
     /// Adds a tenant and prints its API key, this once. Refuses an id that is taken.
     Add {
-        /// What it is called.
+        /// Id of the tenant.
         id: String,
         /// The plan that it pays for.
         #[arg(long, value_name = "NAME")]
@@ -108,7 +108,7 @@ fn add(admin: &AdminArgs, id: &str, plan: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the tenant with another plan. Limits of its own stay.
+/// Puts the tenant with another plan. Limits of the tenant stay.
 fn change_plan(admin: &AdminArgs, id: &str, plan: &str) -> anyhow::Result<()> {
     let mut tenant = admin.get(&format!("/admin/v1/tenants/{}", segment(id)))?;
     let members = tenant.as_object_mut().context("the server answered no tenant")?;

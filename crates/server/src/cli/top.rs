@@ -35,7 +35,7 @@ impl TopArgs {
     }
 }
 
-/// The figures of now, or why there are none.
+/// The current figures, or the reason why they cannot be read.
 fn fetch(client: &Client) -> Result<Snapshot, String> {
     let answer = client.demand(Method::GET, SNAPSHOT, None).map_err(|why| format!("{why:#}"))?;
     serde_json::from_value(answer).map_err(|why| format!("the answer cannot be read: {why}"))

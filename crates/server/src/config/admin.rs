@@ -19,7 +19,7 @@ pub struct AdminConfig {
     #[serde(skip)]
     pub(crate) token: Option<Secret>,
     pub(crate) token_file: Option<PathBuf>,
-    /// Where changes are kept. If it is `None`, they are kept beside `store.path`, and if there is none, as long as the
+    /// Where changes are kept. If it is `None`, they are kept beside `store.path`, and without a path as long as the
     /// process.
     pub(crate) registry_file: Option<PathBuf>,
     /// The certificate that clients see; plain HTTP if `None`.

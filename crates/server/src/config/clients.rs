@@ -8,13 +8,13 @@ use spile_tower::client::Networks;
 
 use super::value::{Text, Texts, Written, within};
 
-/// `[clients]`: which proxies are believed about who a caller is, and how callers are told apart.
+/// `[clients]`: which proxies are believed about who a caller is, and how callers are distinguished.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clients {
     #[serde(skip)]
     pub(crate) trusted_proxies: Networks,
-    /// The same as it was written.
+    /// The networks as they were written.
     #[serde(rename = "trusted_proxies", with = "Texts")]
     pub(crate) trusted_words: Vec<Network>,
     #[serde(deserialize_with = "within::<1, 128, _, _>")]

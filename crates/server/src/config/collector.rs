@@ -131,7 +131,7 @@ fn check_attributes(attributes: &NamedTexts, at: &At<'_>, faults: &mut Faults) {
     }
 }
 
-/// What a variable holds. One that is empty counts as one that is not set, as OpenTelemetry has it.
+/// The value of a variable. An empty one counts as not set, as in OpenTelemetry.
 fn variable<'v>(name: &str, variables: &'v [(String, String)]) -> Option<&'v str> {
     let found = variables.iter().find(|(own, _)| own == name);
     found.map(|(_, text)| text.trim()).filter(|text| !text.is_empty())
@@ -150,7 +150,7 @@ impl NamedTexts {
         self.0.is_empty()
     }
 
-    /// Parses `name=value,name=value`. What is wrong is told without the values.
+    /// Parses `name=value,name=value`. Errors do not show the values.
     fn parse(text: &str) -> Result<Self, String> {
         let items = text.split(',').map(str::trim).enumerate().filter(|(_, item)| !item.is_empty());
         let pair = |(index, item): (usize, &str)| {

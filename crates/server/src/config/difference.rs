@@ -1,4 +1,4 @@
-//! What a new configuration changes, for the log.
+//! The difference between two configurations, for the log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,10 +7,10 @@ use foldhash::HashMap;
 
 use super::Config;
 
-/// How many names of one kind and one sort of change are told.
+/// The most names that are listed per kind and sort of change.
 const MOST_NAMED: usize = 5;
 
-/// What differs between two configurations, by kind. Shown as a sentence, with counts and the first few names.
+/// The difference between two configurations, by kind. Shown as a sentence, with counts and the first few names.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Difference {
     kinds: Vec<KindDifference>,
@@ -25,7 +25,7 @@ struct KindDifference {
 }
 
 impl Difference {
-    /// What `next` adds to, changes in or removes from `before`.
+    /// The entries that `next` adds to, changes in or removes from `before`.
     pub(crate) fn between(before: &Config, next: &Config) -> Self {
         let plans = |config: &Config| {
             config.plans.iter().map(|plan| (plan.name().to_string(), format!("{plan:?}"))).collect()

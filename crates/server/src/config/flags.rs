@@ -1,4 +1,4 @@
-//! What the command line says, above file and environment.
+//! Settings of the command line, which override file and environment.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use spile_core::FailurePolicy;
 use super::log::LogConfig;
 use super::{Listen, LogFormat, LogLevel, StoreConfig, StoreUrl};
 
-/// What the command line says. It overrides file and environment, now and whenever they are read again.
+/// Settings of the command line. They override file and environment, also after a reload.
 #[derive(Clone, Debug, Default)]
 pub struct Flags {
     /// Where buckets live.
@@ -22,7 +22,7 @@ pub struct Flags {
     pub resp: Option<SocketAddr>,
     /// Where the reverse proxy listens.
     pub gateway: Option<SocketAddr>,
-    /// What is decided when the store fails.
+    /// The policy while the store fails.
     pub on_failure: Option<FailurePolicy>,
     /// How much is logged.
     pub log_level: Option<LogLevel>,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForwardAuth {
-    /// The proxy that asks, or `None` if its headers tell.
+    /// The proxy that asks, or `None` if its headers show it.
     pub proxy: Option<ProxyKind>,
 }
 
@@ -19,8 +19,8 @@ pub enum ProxyKind {
     Nginx,
     /// `X-Forwarded-Method` and `X-Forwarded-Uri`.
     Traefik,
-    /// The same.
+    /// As [`Traefik`](Self::Traefik).
     Caddy,
-    /// By the method of its own request, and by the path below `/v1/auth/{ruleId}`.
+    /// By the method of the question itself, and by the path below `/v1/auth/{ruleId}`.
     Envoy,
 }

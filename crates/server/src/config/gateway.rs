@@ -1,4 +1,4 @@
-//! What holds for the whole gateway: its bounds, its certificate, and whose tokens it believes.
+//! Settings of the whole gateway: its bounds, its certificate, and whose tokens it believes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(crate) struct AccessLogSpec {
     query: bool,
 }
 
-/// What a file of keys holds.
+/// The kind of keys in a file.
 #[derive(Deserialize, Serialize)]
 #[serde(remote = "JwtKeyFile", rename_all = "lowercase")]
 #[non_exhaustive]
@@ -92,7 +92,7 @@ enum KeysWord {
     EcPem,
 }
 
-/// What holds for all routes.
+/// Settings of all routes.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayConfig {
     /// The bounds of the listener.

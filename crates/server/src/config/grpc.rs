@@ -1,4 +1,4 @@
-//! How long Envoy is kept waiting, and what its clients are told.
+//! How long Envoy waits, and the header fields for its clients.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct GrpcConfig {
     /// How long the store may take to answer; afterwards the failure policy decides.
     #[serde(with = "StoreSpan")]
     pub timeout: Duration,
-    /// Whether responses tell `X-RateLimit-…` and `RateLimit…`. `Retry-After` is told in any case.
+    /// Whether responses have `X-RateLimit-…` and `RateLimit…`. `Retry-After` is sent in any case.
     pub rate_limit_headers: bool,
     /// The certificate that clients see; plain HTTP/2 if `None`.
     #[serde(skip)]
@@ -23,7 +23,7 @@ pub struct GrpcConfig {
 
 impl Default for GrpcConfig {
     fn default() -> Self {
-        // Envoy itself waits for 20 ms, unless it is told otherwise, and then lets the request pass.
+        // Envoy waits 20 ms by default, and then lets the request pass.
         Self { timeout: Duration::from_millis(15), rate_limit_headers: true, tls: None }
     }
 }

@@ -36,7 +36,7 @@ pub struct LogLevel {
     targets: Targets,
 }
 
-/// What is not a level.
+/// The text is not a level.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("`{0}` is not a log level: write {RIGHT}")]
 pub struct UnknownLogLevel(String);
@@ -44,7 +44,7 @@ pub struct UnknownLogLevel(String);
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const RIGHT: &str =
     "off, error, warn, info, debug or trace, or levels by target as in `info,spile::gateway=debug`";
-/// What a level without a target is for. Libraries log at `info` at most, because what they tell of requests at lower
+/// The target of a level without a target. Libraries log at `info` at most, because their records of requests at lower
 /// levels may hold header fields. A target that is named has exactly the level that it is given.
 const OWN: &str = "spile";
 

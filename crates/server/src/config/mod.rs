@@ -1,7 +1,7 @@
-//! What the server runs with. Every value here is one that works.
+//! The configuration of the server. Every value here is valid.
 //!
 //! [`source`] reads the file, the environment and JSON into serde types: settings, and a `…Spec` for each kind of thing that
-//! can be listed. A spec is then checked into a type that cannot be wrong. All mistakes are told at once, each with its line.
+//! can be listed. A spec is then checked into a type that cannot be wrong. All faults are reported at once, each with its line.
 
 mod admin;
 mod bounds;
@@ -93,7 +93,7 @@ pub struct Config {
     pub admin: AdminConfig,
     /// How long Envoy is kept waiting.
     pub grpc: GrpcConfig,
-    /// What clients of the Redis protocol have to know.
+    /// Settings of the Redis protocol.
     pub resp: RespConfig,
     /// Which proxies are believed about who a caller is.
     pub clients: Clients,
@@ -106,9 +106,9 @@ pub struct Config {
     pub(crate) plans: Vec<Plan>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) tenants: Vec<Tenant>,
-    /// What holds for the whole gateway.
+    /// Settings of the whole gateway.
     pub gateway: GatewayConfig,
-    /// What the gateway forwards.
+    /// The routes of the gateway.
     pub routes: Vec<RouteConfig>,
     route_files: RouteFiles,
     /// Plans, rules, tenants and routes as the file has them.
@@ -119,7 +119,7 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// What `spile serve` runs with when nothing is said: loopback only, the embedded store, three plans.
+    /// The configuration of `spile serve` without file and flags: loopback only, the embedded store, three plans.
     fn default() -> Self {
         Self::build(Origin::default()).expect("what holds where nothing is said works")
     }
@@ -156,7 +156,7 @@ impl Config {
         Self::build(origin)
     }
 
-    /// The same under these flags, now and when file and environment are read again.
+    /// Returns the configuration under these flags, which also hold after a reload.
     #[must_use]
     pub fn under(mut self, flags: Flags) -> Self {
         flags.apply(&mut self.listen, &mut self.store, &mut self.log);
@@ -169,7 +169,7 @@ impl Config {
         self.origin.path.as_deref()
     }
 
-    /// What the file was like when it was read.
+    /// The stamp of the file when it was read.
     pub(crate) const fn stamp(&self) -> Option<Stamp> {
         self.origin.stamp
     }
@@ -264,7 +264,7 @@ impl Config {
     }
 }
 
-/// What goes together: each names others of its kind, or of the others.
+/// Kinds whose entries refer to each other.
 struct Checked {
     plans: Vec<Plan>,
     rules: Vec<Rule>,
@@ -297,7 +297,7 @@ impl Checked {
         }
         let policy = Policy::builder().plans(self.plans.iter().cloned()).rules(self.rules.iter().cloned());
         let built = policy.tenants(self.tenants.iter().cloned()).build();
-        // What else is wrong has been told already.
+        // Other faults were reported before.
         if let Err(PolicyError::DescriptorPermit { rule, limit }) = built
             && let Some(defined) = rules.iter().find(|defined| defined.name == Some(&rule))
         {

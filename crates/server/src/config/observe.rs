@@ -1,4 +1,4 @@
-//! What is counted, traced and shown, and who is told of events.
+//! Metrics, traces, the dashboard, and receivers of events.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use super::secret;
 use super::source::{At, Faults, did_you_mean};
 use super::value::each;
 
-/// What may happen, as webhooks name it.
+/// The names of events for webhooks.
 #[rustfmt::skip]
 const EVENTS: [&str; 9] = [
     "key_denied", "tenant_near", "tenant_over", "store_slow", "store_lost", "store_recovered", "config_reloaded", "config_refused",
     "events_suppressed",
 ];
 
-/// `[observe]`: what is counted, traced and shown, and who is told of events.
+/// `[observe]`: metrics, traces, the dashboard, and receivers of events.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ObserveConfig {
@@ -35,7 +35,7 @@ pub(crate) struct ObserveConfig {
     pub(super) otlp_headers: NamedTexts,
     /// More of them, one `name: value` per line.
     pub(super) otlp_headers_file: Option<PathBuf>,
-    /// What is said of this process to the collector.
+    /// Attributes of this process for the collector.
     #[serde(skip_serializing_if = "NamedTexts::is_empty")]
     pub(super) otlp_attributes: NamedTexts,
     /// Where spans go. `None` if nothing is traced.
@@ -45,7 +45,7 @@ pub(crate) struct ObserveConfig {
     pub(crate) webhooks: Vec<HookConfig>,
 }
 
-/// `[[webhooks]]`: a place that is told of events.
+/// `[[webhooks]]`: a receiver of events.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct WebhookSpec {

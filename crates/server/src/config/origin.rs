@@ -13,19 +13,19 @@ pub(crate) struct Origin {
     /// `None` if there is no file.
     pub(super) path: Option<PathBuf>,
     pub(super) text: String,
-    /// The file just before it was read: whatever it is later, it has changed since.
+    /// The stamp of the file just before it was read: a later file with another stamp has changed since.
     pub(super) stamp: Option<Stamp>,
     pub(super) variables: Vec<(String, String)>,
     pub(super) flags: Flags,
 }
 
 impl Origin {
-    /// What it is called where something is wrong with it.
+    /// The name in errors.
     pub(super) fn name(&self) -> PathBuf {
         self.path.clone().unwrap_or_else(|| PathBuf::from("the environment"))
     }
 
-    /// What relative paths start from.
+    /// The folder that relative paths start from.
     pub(super) fn folder(&self) -> &Path {
         self.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// What tells one state of a file from another without reading it.
+/// Distinguishes states of a file without reading it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Stamp {
     inode: u64,

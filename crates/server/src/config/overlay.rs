@@ -1,7 +1,7 @@
 //! The registry's part in a configuration.
 //!
-//! One entry that does not go together with the file must not take the others along. It is put in quarantine: kept,
-//! told of, and not in force until it goes together again.
+//! An entry that conflicts with the file must not void the others. It is put in quarantine: kept,
+//! reported, and not in force until the conflict ends.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::spec::{OfKind, Spec};
 use super::{Checked, Config, ConfigError, LoadError, check_unmatched, read};
 use crate::registry::{Entries, Kind, Overlay, Quarantine, Which};
 
-/// What a registry holds.
+/// The entries of a registry.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Offered {
     pub(crate) entries: Arc<Entries>,
-    /// What cannot be read as an entry.
+    /// Documents that cannot be read as an entry.
     pub(crate) broken: Quarantine,
 }
 
@@ -35,7 +35,7 @@ impl Config {
         Ok(Self::build(origin)?.with_overlay_and(self.overlay.clone(), offered)?)
     }
 
-    /// The same file with one entry put, or removed if `spec` is `None`. `offered` is what the registry then holds.
+    /// Returns the file with one entry put, or removed if `spec` is `None`. `offered` is what the registry then holds.
     pub(crate) fn with_change(
         &self,
         which: &Which,
@@ -48,7 +48,7 @@ impl Config {
         self.with_overlay_and(overlay, offered)
     }
 
-    /// The same file with all that a registry holds, except for what does not go together. If an entry in force has
+    /// Returns the file with all entries of a registry, except for those that conflict. If an entry in force has
     /// become such a one, the document that was in force stays.
     pub(crate) fn adopt(&self, offered: &Offered) -> Result<Self, ConfigError> {
         let standing = &self.overlay.entries;
@@ -71,7 +71,7 @@ impl Config {
         }
     }
 
-    /// The same file with exactly these entries, and with those in quarantine that can come back without harm to them.
+    /// Returns the file with exactly these entries, and with those in quarantine that can come back without harm to them.
     fn with_overlay_and(&self, overlay: Overlay, offered: &Offered) -> Result<Self, ConfigError> {
         let (made, faults) = self.overlaid(overlay, Faults::default());
         if !faults.is_empty() {
@@ -104,7 +104,7 @@ impl Config {
         overlay.entries.iter().nth(without).map(|(kind, name, _)| format!("{kind}/{name}"))
     }
 
-    /// The same file with other entries of the registry. Nothing is read again: neither the file nor the files that it names.
+    /// Returns the file with other entries of the registry. Nothing is read again: neither the file nor the files that it names.
     fn overlaid(&self, overlay: Overlay, mut faults: Faults) -> (Self, Faults) {
         let mut route_files = self.route_files.clone();
         let Checked { plans, rules, routes, tenants } =

@@ -24,7 +24,7 @@ const UNITS: &str = "`requests`, `tokens` or a currency in lower case, as in `us
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = Plan, examples(json!({"name": "pro", "capacity": 100, "refill": "50/s", "source": "file"})))]
 pub(crate) struct PlanSpec {
-    /// What it is called. It may be left out if the path says it.
+    /// The name. It may be left out if the path has it.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     pub(crate) name: Option<String>,
     /// The most tokens that can be spent at once. If it is left out, as many as come back in a period.
@@ -45,7 +45,7 @@ pub(crate) struct PlanSpec {
     /// out, `requests`.
     #[schema(examples("tokens"))]
     pub(super) unit: Option<String>,
-    /// A quota: so many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
+    /// A quota: at most this many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(100_000))]
     pub(super) quota: Option<Tokens>,
     /// The period of a quota: `minute`, `hour`, `day`, `week`, `month` or `year`.
@@ -56,14 +56,14 @@ pub(crate) struct PlanSpec {
     pub(super) zone: Option<String>,
     /// When a period of a quota starts. If it is left out, on the first of the month, at midnight, on Monday or on 1 January.
     pub(super) anchor: Option<AnchorSpec>,
-    /// A concurrency: at most so many at once, in place of `capacity` and `refill`.
+    /// A concurrency: at most this many at once, in place of `capacity` and `refill`.
     #[schema(minimum = 1, maximum = 1_000_000, examples(5))]
     pub(super) concurrency: Option<u64>,
     /// How long a permit of a concurrency is held if it is neither renewed nor released: `30s`, which is the default.
     #[serde(deserialize_with = "HoldSpan::deserialize_some", serialize_with = "HoldSpan::serialize_some")]
     #[schema(value_type = Option<String>, format = "hold", examples("30s"))]
     pub(super) hold: Option<Duration>,
-    /// A chain, in place of a limit of its own.
+    /// A chain, in place of a single limit.
     #[serde(deserialize_with = "tables")]
     #[schema(min_items = 1, max_items = 32)]
     pub(super) limits: Option<Vec<LimitSpec>>,
@@ -77,7 +77,7 @@ pub(crate) struct PlanSpec {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = Limit)]
 pub(crate) struct LimitSpec {
-    /// What it is called within its plan. A tenant's own limits are listed by their names, and leave it out.
+    /// The name within its plan. A tenant's own limits are listed by their names, and leave it out.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$", examples("burst"))]
     pub(super) name: Option<String>,
     /// The most tokens that can be spent at once. If it is left out, as many as come back in a period.
@@ -98,7 +98,7 @@ pub(crate) struct LimitSpec {
     /// out, `requests`.
     #[schema(examples("tokens"))]
     unit: Option<String>,
-    /// A quota: so many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
+    /// A quota: at most this many tokens in each `per` of the calendar, in place of `capacity` and `refill`.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(100_000))]
     quota: Option<Tokens>,
     /// The period of a quota: `minute`, `hour`, `day`, `week`, `month` or `year`.
@@ -109,7 +109,7 @@ pub(crate) struct LimitSpec {
     zone: Option<String>,
     /// When a period of a quota starts. If it is left out, on the first of the month, at midnight, on Monday or on 1 January.
     anchor: Option<AnchorSpec>,
-    /// A concurrency: at most so many at once, in place of `capacity` and `refill`.
+    /// A concurrency: at most this many at once, in place of `capacity` and `refill`.
     #[schema(minimum = 1, maximum = 1_000_000, examples(5))]
     concurrency: Option<u64>,
     /// How long a permit of a concurrency is held if it is neither renewed nor released: `30s`, which is the default.

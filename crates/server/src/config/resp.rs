@@ -1,4 +1,4 @@
-//! What clients of the Redis protocol have to know, and how long they may be idle.
+//! The password of clients of the Redis protocol, and how long they may be idle.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

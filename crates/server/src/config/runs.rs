@@ -1,4 +1,4 @@
-//! What is right line by line and still cannot run: listeners that strangers could use, that are in each other's way, or that
+//! Configurations that are valid line by line and still cannot run: listeners that strangers could use, that conflict, or that
 //! are missing.
 
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ impl Config {
         let listeners = self.listeners();
         for (index, one) in listeners.iter().enumerate() {
             for other in listeners[..index].iter().filter(|other| overlap(one.address, other.address)) {
-                // What holds by default is not what was written.
+                // The line of a default was not written by the operator.
                 let place = if one.is_default { other } else { one };
                 let message = format!(
                     "`listen.{}` ({}) and `listen.{}` ({}) are in each other's way",

@@ -23,7 +23,7 @@ pub(super) fn find(
     Secret::new(&text).map_err(wrong).ok()
 }
 
-/// What the file holds, without blanks around it. A file that is missing is a fault: what the secret guards would be open
+/// The content of the file, without blanks around it. A file that is missing is a fault: what the secret guards would be open
 /// without it.
 pub(super) fn read(what: &str, path: &Path, at: &At<'_>, faults: &mut Faults) -> Option<String> {
     match std::fs::read_to_string(path) {

@@ -167,7 +167,7 @@ mod tests {
                 Ok(config) => {
                     let shown = config.to_string();
                     let again = parse(shown.clone()).unwrap_or_else(|why| panic!("{why}\n{shown}"));
-                    // Comments tell how many secrets are not shown.
+                    // Comments show the number of hidden secrets.
                     let said = |text: &str| {
                         text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
                     };

@@ -1,4 +1,4 @@
-//! What the registry holds and the admin API takes and shows: a plan, a rule or a tenant as it is written.
+//! A plan, a rule or a tenant as it is written, in the registry and in the admin API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,7 +57,7 @@ impl Spec {
         }
     }
 
-    /// The same as the admin API shows it.
+    /// The entry as the admin API shows it.
     pub(crate) fn shown(mut self, source: Source) -> Value {
         *self.source_mut() = Some(source);
         self.to_json()
@@ -109,7 +109,7 @@ pub(super) trait OfKind {
 
     fn of(spec: &Spec) -> Option<&Self>;
 
-    /// What it says it is called.
+    /// The name that is written in it.
     fn name(&self) -> Option<&str>;
 }
 

@@ -26,13 +26,13 @@ pub struct StoreConfig {
     /// Where buckets live.
     #[serde(with = "Text")]
     pub url: StoreUrl,
-    /// What every Redis key begins with.
+    /// The prefix of every Redis key.
     #[serde(deserialize_with = "prefix")]
     pub prefix: String,
     /// How long the store may take to answer.
     #[serde(with = "StoreSpan")]
     pub timeout: Duration,
-    /// What is decided when the store fails, unless a rule says otherwise.
+    /// The policy while the store fails, unless a rule sets another.
     #[serde(with = "Text")]
     pub on_failure: FailurePolicy,
     /// When those who are refused because the store failed may come back.
@@ -90,7 +90,7 @@ pub enum StoreUrl {
     Redis(String),
 }
 
-/// The embedded store, on whatever clock the server goes by.
+/// The embedded store, on the server's clock.
 pub(crate) type Embedded = Arc<MemoryStore<Arc<dyn Clock>>>;
 
 /// An open store, of any kind that a URL names.
@@ -208,7 +208,7 @@ impl StoreConfig {
     }
 }
 
-/// What keys may begin with, in whichever Redis: `--store` may name one where the file does not.
+/// Checks the key prefix even if the file names no Redis, because `--store` may.
 fn prefix<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let (prefix, url) = (String::deserialize(from)?, StoreUrl::Redis("redis://127.0.0.1".to_owned()));
     let store = StoreConfig { url, prefix, ..StoreConfig::default() };

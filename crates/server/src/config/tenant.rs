@@ -20,7 +20,7 @@ use super::value::{each, named_tables};
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = Tenant, examples(json!({"id": "acme", "plan": "pro", "apiKeyCount": 1, "source": "registry"})))]
 pub(crate) struct TenantSpec {
-    /// What it is called. It may be left out if the path says it.
+    /// The id. It may be left out if the path has it.
     #[schema(min_length = 1, max_length = 1024)]
     pub(crate) id: Option<String>,
     /// The plan that it holds.
@@ -31,7 +31,7 @@ pub(crate) struct TenantSpec {
     #[serde(alias = "api_keys")]
     #[schema(write_only)]
     pub(crate) api_keys: Option<Vec<String>>,
-    /// Limits of its own, each in place of the one that its plan has under that name.
+    /// Limits of the tenant, each in place of the one that its plan has under that name.
     #[serde(deserialize_with = "named_tables")]
     pub(crate) limits: Option<BTreeMap<String, LimitSpec>>,
     /// How many API keys it has.
@@ -79,7 +79,7 @@ pub(super) fn check_all(
     tenants
 }
 
-/// The tenant with limits of its own in place of those of its plan.
+/// Returns the tenant with limits that replace those of its plan.
 fn with_limits(
     mut tenant: Tenant,
     spec: &TenantSpec,

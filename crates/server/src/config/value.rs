@@ -17,7 +17,7 @@ use crate::input::typed::Object;
 
 /// A value that is written as text.
 pub(super) trait Written: Sized {
-    /// What would be right.
+    /// The expected form, for errors.
     const RIGHT: &'static str;
 
     /// Reads it, or says what is wrong with it.
@@ -48,7 +48,7 @@ impl Written for FailurePolicy {
     }
 }
 
-/// A text that is read into a type of its own.
+/// A text that is parsed into another type.
 pub(super) struct Text;
 
 impl Text {
@@ -67,7 +67,7 @@ impl Text {
     }
 }
 
-/// The same for a list of texts. Each that is wrong is told.
+/// A list of texts that are parsed. Each fault is reported.
 pub(super) struct Texts;
 
 impl Texts {
@@ -83,16 +83,16 @@ impl Texts {
     }
 }
 
-/// A span of time between so many milliseconds: `50ms`, `1s`, `2m`.
+/// A span of time from `LEAST` to `MOST` milliseconds: `50ms`, `1s`, `2m`.
 pub(super) struct Span<const LEAST: u64, const MOST: u64>;
 
-/// What a store, or a request to it, may take.
+/// The time that a store, or a request to it, may take.
 pub(super) type StoreSpan = Span<1, 60_000>;
 /// How long tokens may be kept that were taken in advance: the bounds of `spile_core::Limit::LEASES`.
 pub(super) type LeaseSpan = Span<1, 10_000>;
 /// How long a permit may be held without being renewed: the bounds of `spile_core::Limit::HOLDS`.
 pub(super) type HoldSpan = Span<1_000, 86_400_000>;
-/// What a whole request may take, or be told to wait.
+/// The time that a whole request may take, or that a client may be asked to wait.
 pub(super) type RequestSpan = Span<1, 3_600_000>;
 
 impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
@@ -127,7 +127,7 @@ impl<const LEAST: u64, const MOST: u64> Span<LEAST, MOST> {
     }
 }
 
-/// A span of time of up to so many milliseconds. Zero can be written without a unit.
+/// A span of time of up to `MOST` milliseconds. Zero can be written without a unit.
 pub(super) struct SpanOrZero<const MOST: u64>;
 
 #[derive(Deserialize)]

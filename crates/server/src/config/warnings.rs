@@ -1,4 +1,4 @@
-//! What works, and may still not be what was meant.
+//! Warnings about valid configurations that may not be what was meant.
 
 use spile_core::{Charges, Cost};
 use spile_gateway::Estimate;
@@ -8,7 +8,7 @@ use super::source::near_misses;
 use super::{Config, RouteConfig};
 
 impl Config {
-    /// What is worth a second look, in a sentence each.
+    /// Settings that are worth a second look, in a sentence each.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let limits = self.routes.iter().flat_map(|route| &route.limits);
@@ -122,7 +122,7 @@ impl RouteConfig {
         self.hosts.iter().filter_map(|host| host.parse().ok()).collect()
     }
 
-    /// Whether some rule, or a limit of its own, limits its requests.
+    /// Whether some rule, or a limit of the route, limits its requests.
     pub(crate) fn is_limited(&self, policy: &Policy) -> bool {
         let hosts = self.host_patterns();
         PathPattern::prefix(&self.path).is_ok_and(|path| policy.limits_route(&self.name, &path, &hosts))

@@ -11,10 +11,10 @@ use crate::registry::{Registry, Which};
 /// The most API keys that a tenant can be given one by one.
 const MOST_KEYS: usize = 100;
 
-/// What is asked for.
+/// The requested change.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// This in place of whatever has the name.
+    /// Creates or replaces the entry.
     Put(Arc<Spec>),
     /// One more API key for a tenant that is there.
     AddKey(ApiKeyHash),
@@ -22,7 +22,7 @@ pub(crate) enum Change {
     Delete,
 }
 
-/// What must be true of an entry for it to be changed.
+/// The precondition of a change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Condition {
     /// Nothing.
@@ -36,7 +36,7 @@ pub(crate) enum Condition {
 }
 
 impl Change {
-    /// What the log calls it.
+    /// The verb in the log.
     pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Put(_) => "put",
@@ -45,7 +45,7 @@ impl Change {
         }
     }
 
-    /// What the registry is to hold, or `None` if it is to hold no such entry. `config` is what is in force.
+    /// The entry that the registry shall hold, or `None` if it is removed. `config` is in force.
     pub(super) fn spec(
         &self,
         which: &Which,

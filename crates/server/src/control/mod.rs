@@ -47,16 +47,16 @@ pub(crate) struct Control {
     standing: Mutex<Standing>,
     /// Why the last reload was refused, until one is not.
     refusal: Mutex<Option<String>>,
-    /// What is in force. Others follow it.
+    /// The configuration in force. Others follow it.
     in_force: watch::Sender<Arc<Config>>,
-    /// What the server started with: what only a restart changes is still so.
+    /// The configuration at the start, whose settings that need a restart are still in force.
     started: Arc<Config>,
     watch: Watch,
     metrics: RegistryMetrics,
     refused: RefusedGauges,
 }
 
-/// What a change has led to.
+/// The result of a change.
 #[derive(Debug)]
 pub(crate) struct Changed {
     /// The entry as it is now, unless it is gone.
@@ -102,7 +102,7 @@ impl Control {
         })
     }
 
-    /// What the server runs with.
+    /// The configuration in force.
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.in_force.borrow())
     }
@@ -112,7 +112,7 @@ impl Control {
         self.gateway.as_ref()?.gateway.find_route(host, path)
     }
 
-    /// What the server runs with, now and from every change on.
+    /// The configuration in force, now and after every change.
     pub(crate) fn follow(&self) -> watch::Receiver<Arc<Config>> {
         self.in_force.subscribe()
     }
@@ -166,7 +166,7 @@ impl Control {
         let started = Arc::clone(&self.started);
         let read: Result<Config, LoadError> = blocking(move || {
             let config = current.read_again(&offered)?;
-            // Where the listener is stays until a restart, whatever the file says now.
+            // The address of the listener stays until a restart, even if the file has another by now.
             config.refuse_open_admin(started.listen.admin)?;
             config.check_runs(Some(&started.listen))?;
             Ok(config)
@@ -189,7 +189,7 @@ impl Control {
                     tracing::warn!(target: "spile::reload", "{setting} changed: a restart puts it in force");
                 }
                 if !self.is_in_force(&registry) {
-                    // What the registry holds may work with this file.
+                    // Entries of the registry may be valid with this file.
                     self.adopt(&registry).await;
                 }
                 Ok(())
@@ -257,7 +257,7 @@ impl Control {
     async fn catch_up_with(&self, registry: &mut Registry) -> Result<(), RegistryError> {
         match registry.catch_up().await {
             Ok(false) if self.is_in_force(registry) => self.in_step(registry),
-            // What was refused before has not changed since.
+            // The refused file has not changed since.
             Ok(false) if self.standing.lock().is_refused() => {}
             Ok(_) => self.adopt(registry).await,
             Err(why) => {
@@ -339,7 +339,7 @@ impl Control {
     }
 }
 
-/// What the registry holds.
+/// The entries of the registry.
 fn offered(registry: &Registry) -> Offered {
     Offered { entries: Arc::clone(registry.entries()), broken: registry.broken().clone() }
 }
@@ -376,7 +376,7 @@ fn put_to_work(decider: &Decider, gateway: Option<&GatewayHandle>, config: &Conf
     decider.limiter().limits_changed();
 }
 
-/// What the registry holds after the change.
+/// The entries of the registry after the change.
 fn next(registry: &Registry, which: &Which, spec: Option<Arc<Spec>>) -> Result<Offered, ControlError> {
     let mut next = offered(registry);
     next.broken.remove(&which.to_string());

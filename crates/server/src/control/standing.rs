@@ -51,7 +51,7 @@ impl Standing {
     }
 
     /// Whether no traffic should come yet: the registry's plans, rules and tenants may be missing. A registry that is there
-    /// and cannot be read is waited for until it can be; one that is out of reach is not waited for so long.
+    /// and cannot be read is waited for until it can be; one that cannot be reached is waited for briefly.
     pub(crate) const fn waits(&self) -> bool {
         let goes_without = matches!(self.trouble, Some(Trouble::OutOfReach(_))) && self.missed >= MOST_MISSED;
         self.version.is_none() && !goes_without
@@ -61,7 +61,7 @@ impl Standing {
         matches!(self.trouble, Some(Trouble::Refused(_)))
     }
 
-    /// What runs is what the registry holds.
+    /// The configuration in force is that of the registry.
     pub(super) fn in_step(&mut self, version: u64) {
         (self.version, self.missed) = (Some(version), 0);
         if self.trouble.take().is_some() {
@@ -74,12 +74,12 @@ impl Standing {
         }
     }
 
-    /// What runs is not what the registry holds. Says whether that is news.
+    /// The configuration in force differs from that of the registry. Returns whether that is news.
     pub(super) fn out_of_step(&mut self, trouble: Trouble) -> bool {
         if self.version.is_none() && matches!(trouble, Trouble::OutOfReach(_)) {
             self.missed = self.missed.saturating_add(1);
         }
-        // What is said about a Redis that is out of reach differs from one look to the next.
+        // The message about a Redis that cannot be reached differs from one attempt to the next.
         let is_news = match (&self.trouble, &trouble) {
             (Some(Trouble::OutOfReach(_)), Trouble::OutOfReach(_)) => false,
             (known, trouble) => known.as_ref() != Some(trouble),

@@ -1,4 +1,4 @@
-//! Reads the configuration again when it is told to or when the file changes.
+//! Reloads the configuration on request or when the file changes.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::admin::audit::{Audit, By};
 use crate::config::Stamp;
 use crate::control::Control;
 
-/// How often the file is looked at. Looking, not being told, also sees what no notification tells: files on a
+/// How often the file is checked. Polling also sees changes without a notification: files on a
 /// network, and the symlinks that Kubernetes swaps.
 const LOOK: Duration = Duration::from_millis(500);
 

@@ -178,7 +178,7 @@ impl BucketState {
 
 impl HeldPermits {
     fn new(status: &LimitStatus, holders: Vec<HeldPermit>) -> Self {
-        // The store tells some of the holders if there are many, and more are held than there are places once a capacity has
+        // The store names only some of many holders, and more are held than there are places once a capacity has
         // been lowered.
         let taken = (status.limit().capacity() - status.remaining()).whole_tokens();
         let held = taken.max(u64::try_from(holders.len()).unwrap_or(u64::MAX));

@@ -7,9 +7,9 @@ use spile_core::{Clock, Micros, SystemClock};
 /// Both clocks.
 #[derive(Clone)]
 pub(crate) struct Clocks {
-    /// What the embedded store goes by.
+    /// The clock of the embedded store.
     pub(crate) buckets: Arc<dyn Clock>,
-    /// What `X-RateLimit-Reset` and `resetAt` are counted from.
+    /// The clock of `X-RateLimit-Reset` and `resetAt`.
     pub(crate) wall: Arc<dyn Clock>,
     /// Whether Redis goes by the first one too, and not by its own.
     pub(crate) decide_everywhere: bool,

@@ -33,7 +33,7 @@ const BULK: usize = 512;
 /// How long a question of a batch is asked again while this process is too busy to send it.
 const BULK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a request is read and answered by. One value that is replaced whole, so that no request sees half of a change.
+/// The settings that a request is read and answered by. One value that is replaced whole, so that no request sees half of a change.
 pub(crate) struct InForce {
     /// Plans, rules and tenants.
     pub(crate) policy: Arc<Policy>,
@@ -86,7 +86,7 @@ impl Decider {
         Self { limiter: limiter.build(), in_force, metrics, wall: clocks.wall, bulk: Semaphore::new(BULK) }
     }
 
-    /// What is in force at this moment.
+    /// The settings in force at this moment.
     pub(crate) fn in_force(&self) -> Guard<Arc<InForce>> {
         self.in_force.load()
     }
@@ -264,7 +264,7 @@ impl Decider {
         (ruling, id)
     }
 
-    /// Keeps a permit for another hold time, and tells that. `None` if it is not held any more.
+    /// Keeps a permit for another hold time, and returns that. `None` if it is not held any more.
     pub(crate) async fn renew(&self, permit: &PresentedPermit) -> Result<Option<Duration>, StoreError> {
         let PresentedPermit { id, degraded, chain } = permit;
         let renewed = self.limiter.renew_permit(chain, id, *degraded).await?;

@@ -1,4 +1,4 @@
-//! What is behind every door: the limiter, the policy in force, and the store that holds the buckets.
+//! The room behind every door: the limiter, the policy in force, and the store that holds the buckets.
 
 pub(crate) mod buckets;
 mod clock;

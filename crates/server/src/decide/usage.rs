@@ -1,4 +1,4 @@
-//! What a tenant has used: for a bill, and for the tenant itself.
+//! The usage of a tenant: for a bill, and for the tenant itself.
 
 use serde::Serialize;
 use spile_calendar::Calendar;
@@ -10,7 +10,7 @@ use super::Decider;
 use super::buckets::{BucketsError, refill, whole_ms};
 use crate::input::tokens::Tokens;
 
-/// What a tenant has used of its plan and of the limits of its own.
+/// The usage of a tenant under its plan and its own limits.
 ///
 /// It is read from the buckets of the key `tenant:ID`: those that each rule charges whose `key` is the tenant and whose `plans` are
 /// the tenant's.
@@ -30,7 +30,7 @@ pub(crate) struct TenantUsage {
     rates: Vec<RateLevel>,
 }
 
-/// What has been used of a quota in the window of this moment.
+/// The usage of a quota in the current window.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct QuotaUsage {
@@ -60,7 +60,7 @@ struct QuotaUsage {
     window_end: String,
 }
 
-/// What is there under a rate. What was used of it before is not kept.
+/// The level of a rate. Earlier usage is not kept.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct RateLevel {
@@ -83,7 +83,7 @@ struct RateLevel {
     reset_after_ms: u64,
 }
 
-/// What the tenant has used, by the store. `None` if there is no such tenant.
+/// The usage of the tenant, by the store. `None` if the tenant is unknown.
 pub(crate) async fn usage_of(decider: &Decider, id: &str) -> Result<Option<TenantUsage>, BucketsError> {
     let policy = decider.policy();
     let Some(tenant) = policy.tenant(id) else { return Ok(None) };

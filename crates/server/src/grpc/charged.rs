@@ -1,4 +1,4 @@
-//! What became of the descriptors of a request, and what Envoy is told of it.
+//! The decisions about the descriptors of a request, and the answer to Envoy.
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
@@ -9,10 +9,10 @@ use super::message::{Code, DescriptorStatus, RateLimitDescriptor, RateLimitReque
 use super::verdict;
 use crate::observe::metrics::Answered;
 
-/// What became of the descriptors of a request.
+/// The decisions about the descriptors of a request.
 pub(super) struct Charged<'o> {
     owed: &'o DescriptorsOwed,
-    /// About all enforced descriptors together. `None` if there are none, or if the request fails without them.
+    /// About all enforced descriptors together. `None` without enforced descriptors, or if the request fails without them.
     enforced: Option<Decision>,
     alone: Vec<AloneDecision>,
 }
@@ -93,7 +93,7 @@ impl<'o> Charged<'o> {
         }
     }
 
-    /// The decision that the client is told of: what is enforced if anything is, else the alternative that lets it pass, or
+    /// The decision that the client sees: the enforced one if there is one, else the alternative that lets it pass, or
     /// that would soonest.
     pub(super) fn told(&self) -> Option<&Decision> {
         let soonest = || self.alternatives().min_by_key(|one| one.decision.retry_after());

@@ -52,13 +52,13 @@ fn descriptor<'r>(
     Ok(Descriptor { entries, limit, hits: hits(request, descriptor) })
 }
 
-/// The descriptor's own count overrides the request's, whose default is one. A count of zero of its own only peeks.
+/// The descriptor's own count overrides the request's, whose default is one. An own count of zero only peeks.
 fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
     let hits = descriptor.hits_addend.unwrap_or_else(|| u64::from(request.hits_addend.max(1)));
     if descriptor.is_negative_hits { Hits::Refund(hits) } else { Hits::Spend(hits) }
 }
 
-/// A rate, or a quota of the calendar for a month or a year, which have no length of their own. `None` if there is no such unit.
+/// A rate, or a quota of the calendar for a month or a year, which have no fixed length. `None` if the unit is unknown.
 fn own_limit(limit: Override) -> Option<DescriptorLimit> {
     let unit = TimeUnit::try_from(limit.unit).ok()?;
     // More than any limit can hold is as good as the most.

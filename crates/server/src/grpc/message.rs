@@ -64,7 +64,7 @@ pub(super) enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// What the buckets of limits by this unit are called.
+    /// The name of the buckets of limits by this unit.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -102,7 +102,7 @@ pub(super) struct RateLimitResponse {
     pub(super) statuses: Vec<DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]
     pub(super) response_headers_to_add: Vec<HeaderValue>,
-    /// What Envoy's other filters and its access log may read.
+    /// Metadata for Envoy's other filters and its access log.
     #[prost(message, optional, tag = "6")]
     pub(super) dynamic_metadata: Option<prost_types::Struct>,
 }

@@ -13,10 +13,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::Status;
 
-/// What stands before a message: whether it is compressed, and its length.
+/// The length of the prefix of a message: whether it is compressed, and its length.
 pub(super) const PREFIX: usize = 5;
 /// The largest message that is read. Most have a few hundred bytes, but each descriptor may hold all of a request's
-/// headers, of which Envoy takes 60 KiB unless told otherwise. What is larger is over the limit.
+/// headers, of which Envoy accepts 60 KiB by default. A larger message is over the limit.
 const MAX_MESSAGE: usize = Charges::MAX * 64 * 1024;
 /// Messages of which more than this has arrived need a place.
 const LARGE: usize = 64 * 1024;
@@ -82,7 +82,7 @@ pub(super) fn is_modest(message: &[u8]) -> bool {
     true
 }
 
-/// The next field's number, and its content if it has bytes of its own. `None` at the end, and for bytes that
+/// The next field's number, and its content if it is length-delimited. `None` at the end, and for bytes that
 /// are not a field, which decoding refuses.
 fn field<'m>(message: &mut &'m [u8]) -> Option<(u64, Option<&'m [u8]>)> {
     let key = varint(message)?;

@@ -32,7 +32,7 @@ use crate::config::GrpcConfig;
 use crate::decide::Decider;
 use crate::observe::metrics::{Answered, RpcMetrics, Unmatched};
 
-/// The messages and the service of `proto/`, compiled: what tools like `grpcurl` are told of, so that they need no files
+/// The messages and the service of `proto/`, compiled, for reflection: tools like `grpcurl` need no files
 /// of Envoy's.
 const DESCRIPTOR_SET: &[u8] = include_bytes!("../../proto/ratelimit.pb");
 
@@ -43,7 +43,7 @@ const OTHERS_WITHIN: Duration = Duration::from_secs(60);
 /// The largest message to health or reflection, which take names.
 const MAX_OTHERS: usize = 4 * 1024;
 
-/// What answers on the `grpc` listener.
+/// The handler of the `grpc` listener.
 #[derive(Clone)]
 pub(crate) struct Grpc {
     service: Arc<RateLimitService>,
@@ -56,7 +56,7 @@ struct RateLimitService {
     metrics: RpcMetrics,
     unmatched: Unmatched,
     timeout: Duration,
-    /// Which header fields clients are told.
+    /// The header fields for clients.
     fields: HeaderFields,
     /// Places for messages that are larger than most.
     large: Semaphore,
@@ -245,7 +245,7 @@ impl RateLimitService {
         }
     }
 
-    /// Decides descriptors by themselves: one alternative is enough, and what has been used is charged whatever becomes of
+    /// Decides descriptors by themselves: one alternative is enough, and usage is charged even if the decision denies
     /// the request. A late charge that the store does not take is lost.
     async fn decide_alone(&self, owed: &DescriptorsOwed, deadline: Instant) -> Vec<AloneDecision> {
         // No future is made for the others: most are enforced together, and it would be large.

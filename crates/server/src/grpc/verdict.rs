@@ -9,7 +9,7 @@ use spile_tower::response::HeaderFields;
 
 use super::message::{Code, CurrentLimit, DescriptorStatus, HeaderValue, TimeUnit};
 
-/// The units in which a limit is told, the shortest first.
+/// The units in which a limit is reported, the shortest first.
 const UNITS: [TimeUnit; 5] =
     [TimeUnit::Second, TimeUnit::Minute, TimeUnit::Hour, TimeUnit::Day, TimeUnit::Week];
 

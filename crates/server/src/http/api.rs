@@ -16,7 +16,7 @@ use super::{check, permit, ping, reservation};
 use crate::auth;
 use crate::decide::Decider;
 
-/// What callers can ask for.
+/// The operations that callers can ask for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ApiCall {
     Check,

@@ -103,7 +103,7 @@ async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Problem> {
     Ok(None)
 }
 
-/// What is left of it is not read: the connection is closed in a way that lets its sender see the answer.
+/// The rest of the body is not read: the connection is closed in a way that lets its sender see the answer.
 fn too_large(max_bytes: usize) -> Problem {
     let detail = format!("body: is larger than {max_bytes} bytes, the most that is read");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)

@@ -53,7 +53,7 @@ pub(crate) async fn check(
     Ok(reply_with_fields(status(&ruling), &ruling, decider.wall_now(), body))
 }
 
-/// Looks without spending: 200 whatever the answer, for the question itself was answered.
+/// Peeks: always 200, because a denial is a successful answer here.
 #[utoipa::path(
     post,
     path = "/v1/peek",

@@ -13,7 +13,7 @@ use crate::auth::{self, Original, X_API_KEY};
 use crate::decide::Decider;
 use crate::openapi::Limited;
 
-/// Answers `pong` to callers that have a token left. They are told apart by `X-API-Key` as it is sent, or else by their
+/// Answers `pong` to callers that have a token left. They are distinguished by `X-API-Key` as it is sent, or else by their
 /// address; made-up keys of one address have ten times its plan between them.
 #[utoipa::path(
     method(get, head),

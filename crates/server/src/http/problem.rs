@@ -1,4 +1,4 @@
-//! What is wrong, as RFC 9457 has it: `application/problem+json`.
+//! Problems as in RFC 9457: `application/problem+json`.
 
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -87,7 +87,7 @@ impl Problem {
             .with_header(ALLOW, HeaderValue::from_static(allowed))
     }
 
-    /// The same where the router itself says in `Allow` which methods there are.
+    /// A method that the path does not take, where the router sets `Allow`.
     pub(crate) fn other_method() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method: this path takes those that `Allow` names")
     }
@@ -97,7 +97,7 @@ impl Problem {
             .with_header(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// A refund of which the store told nothing. Says whether it may have been given all the same.
+    /// The store did not answer a refund. Reports whether it may have been given.
     pub(crate) fn refund_failed(why: &StoreError) -> Self {
         let given = if why.may_have_run() {
             "Tokens may have been given back: with the same `id` the refund can be sent again"
@@ -107,13 +107,13 @@ impl Problem {
         Self::store_failed().with("detail", format!("{UNAVAILABLE}. {given}."))
     }
 
-    /// A late charge of which the store told nothing. Says whether it may have been made all the same.
+    /// The store did not answer a late charge. Reports whether it may have been made.
     pub(crate) fn charge_failed(why: &StoreError) -> Self {
         let charged = if why.may_have_run() { "It may have been charged" } else { "Nothing was charged" };
         Self::store_failed().with("detail", format!("{UNAVAILABLE}. {charged}."))
     }
 
-    /// A reservation whose settling the store told nothing of. It can be sent again in any case.
+    /// The store did not answer a settlement. It can be sent again in any case.
     pub(crate) fn settle_failed() -> Self {
         let detail = format!("{UNAVAILABLE}. Send it again: it is settled once, however often it is sent.");
         Self::store_failed().with("detail", detail)
@@ -131,13 +131,13 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, detail).with("field", "id").with("settled", false)
     }
 
-    /// A permit of whose renewal the store told nothing. It can be sent again in any case.
+    /// The store did not answer a renewal. It can be sent again in any case.
     pub(crate) fn renew_failed() -> Self {
         let detail = format!("{UNAVAILABLE}. Send it again: the permit is held until its hold time ends.");
         Self::store_failed().with("detail", detail)
     }
 
-    /// A permit of whose release the store told nothing. It can be sent again in any case.
+    /// The store did not answer a release. It can be sent again in any case.
     pub(crate) fn release_failed() -> Self {
         let detail = format!("{UNAVAILABLE}. Send it again: the permit ends with its hold time otherwise.");
         Self::store_failed().with("detail", detail)

@@ -1,4 +1,4 @@
-//! What goes back to a caller.
+//! Replies to callers.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;

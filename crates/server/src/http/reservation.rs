@@ -67,8 +67,8 @@ pub(crate) async fn reserve(
 }
 
 /// Makes a reservation cost what it did in the end, once and by one amount, however often it is sent: less is given back, more is
-/// charged, into debt if need be. Each limit that it charged is settled at `cost`, or at its entry in `costs`, whatever rules and plans
-/// say by then.
+/// charged, into debt if need be. Each limit that it charged is settled at `cost`, or at its entry in `costs`, even if rules and plans
+/// have changed since.
 #[utoipa::path(
     post,
     path = "/v1/settle",

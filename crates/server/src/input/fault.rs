@@ -1,4 +1,4 @@
-//! What is wrong with something that was typed, and where it is.
+//! A fault in an input, and its place.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ impl Fault {
         Self { field: field.into(), why: why.to_string() }
     }
 
-    /// The same fault in one item of a list: `cost` becomes `[3].cost`.
+    /// Returns the fault as that of an item of a list: `cost` becomes `[3].cost`.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Self { field: format!("[{index}].{}", self.field), ..self }
     }

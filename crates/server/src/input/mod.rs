@@ -1,4 +1,4 @@
-//! What people and programs type into bodies, paths and flags: read into types, or refused by the name of the field.
+//! Inputs of people and programs in bodies, paths and flags: parsed into types, or refused by the name of the field.
 
 pub(crate) mod fault;
 pub(crate) mod permit_ticket;

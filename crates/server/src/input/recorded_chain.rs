@@ -1,4 +1,4 @@
-//! The charges of a question as a ticket carries them, so that they can be settled or released whatever rules and plans say by then.
+//! The charges of a question as a ticket carries them, so that they can be settled or released even if rules and plans have changed.
 
 use serde::{Deserialize, Serialize};
 use spile_core::{Amount, Charges, Limit, LimitName, NamedLimit};

@@ -16,7 +16,7 @@ use spile_core::Amount;
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Tokens(pub(crate) Amount);
 
-/// A number of tokens in a body, read from its text whatever its length.
+/// A number of tokens in a body, read from its text at any length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TypedTokens(pub(crate) Amount);
 

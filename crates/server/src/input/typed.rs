@@ -1,4 +1,4 @@
-//! What callers type into a JSON body. Holds it; checks only that it has the right type.
+//! JSON bodies of callers. Checks only that members have the right type.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl TypedQuestion<'_> {
         if self.plans.is_some() { "plans" } else { "ruleId" }
     }
 
-    /// What is to be charged after the fact, and the tokens, if they are not the rule's own. They may be more than a limit can
+    /// The late charges, and the tokens if they are not the rule's own. They may be more than a limit can
     /// hold.
     pub(crate) fn owed_late(mut self, policy: &Policy) -> Result<(Owed, Option<Cost>), Fault> {
         let tokens = self.cost.map(|TypedTokens(amount)| Cost::new(amount)).transpose();
@@ -167,7 +167,7 @@ pub(crate) struct TypedPermit<'a> {
     pub(crate) permit: Option<Text<'a>>,
 }
 
-/// What a reservation cost in the end, as it is written in a body.
+/// The final cost of a reservation, as it is written in a body.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "an object")]
 pub(crate) struct TypedSettle<'a> {
@@ -205,7 +205,7 @@ impl<'de> Deserialize<'de> for Ttl {
         }
         match Written::deserialize(deserializer)? {
             Written::Seconds(seconds) => {
-                // What is out of bounds is refused with them later. A cast takes it to the nearest number.
+                // Values out of bounds are refused later. A cast takes them to the nearest number.
                 (seconds >= 0.0).then(|| Self(Duration::from_micros((seconds * 1e6).round() as u64)))
             }
             Written::Text(text) => humantime::parse_duration(&text).ok().map(Self),
@@ -360,7 +360,7 @@ fn last_field(path: &str) -> Option<&str> {
     path.rsplit('.').next()?.split('[').next()
 }
 
-/// What a field of a question takes, in words.
+/// The accepted values of a field of a question, in words.
 pub(crate) fn bound_of(field: &str) -> Option<String> {
     Some(match field {
         "id" => format!("1 to {} bytes of text", RefundId::MAX_BYTES),

@@ -18,7 +18,7 @@ const FEATURES: &str = "dashboard,otlp,top,webhooks";
 
 const BUILD_INFO: &str = "spile_build_info";
 
-/// What `spile --version` prints after the name.
+/// The text that `spile --version` prints after the name.
 pub(crate) fn long_version() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let tzdata = tzdb_version();

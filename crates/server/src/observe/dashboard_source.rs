@@ -1,4 +1,4 @@
-//! What the dashboard reads from the server: plans, rules, tenants and the buckets of a key.
+//! The data of the dashboard that comes from the server: plans, rules, tenants and the buckets of a key.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ pub(crate) fn is_json() -> bool {
     STARTED.get().is_some_and(|started| started.format == LogFormat::Json)
 }
 
-/// Logs an error in JSON, whatever the level is and whether or not the log was started.
+/// Logs an error in JSON at any level, even if the log was not started.
 pub(crate) fn tell_json(message: &str) {
     at_any_level(io::stderr, || tracing::error!(target: "spile::serve", "{message}"));
 }

@@ -78,7 +78,7 @@ pub(crate) struct KnownPlan(String);
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[schema(examples(json!({"ruleId": "x", "identity": "y", "capacity": 10, "refillPerSecond": 0.5})))]
 pub(crate) struct ByOwnLimit {
-    /// What the limit is called. A rule of that id says what happens when the store fails.
+    /// The name of the limit. A rule of that id sets the policy while the store fails.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     rule_id: String,
     /// Who pays.
@@ -161,7 +161,7 @@ composed! {
 #[schema(examples(json!({"permit": "eyJpZCI6IjAxOWE5MmQ5MmUwMDAwMDAwMDAwMDAwMDAwMDAwMDA3IiwicGxhY2VzIjp7InF1ZXN0aW9uIjp7InJ1bGVJZCI6ImRlZmF1bHQiLCJpZGVudGl0eSI6InVzZXI6MTIzIiwiY29zdCI6MH0sImtleXMiOlsidXNlcjoxMjMiXSwiYnVja2V0cyI6W3sia2V5IjowLCJuYW1lIjoiam9icyIsImxpbWl0Ijp7ImNvbmN1cnJlbmN5Ijo1fSwiY29zdCI6MSwiZml4ZWQiOnRydWV9XX19"})))]
 #[expect(dead_code, reason = "it is read by hand")]
 pub(crate) struct PermitQuestion {
-    /// What `/v1/acquire` answered.
+    /// The id in the answer of `/v1/acquire`.
     #[schema(min_length = 1, format = "permit")]
     permit: String,
 }
@@ -172,7 +172,7 @@ pub(crate) struct PermitQuestion {
 #[schema(examples(json!({"id": "eyJyYW5kb20iOiJxZ2Z4WWJwTFJtLVFyWjRfYzhyUjNBIiwidHRsX3VzIjo5MDAwMDAwMCwiY2hhcmdlcyI6eyJxdWVzdGlvbiI6eyJydWxlSWQiOiJkZWZhdWx0IiwiaWRlbnRpdHkiOiJ1c2VyOjEyMyIsImNvc3QiOjB9LCJrZXlzIjpbInVzZXI6MTIzIl0sImJ1Y2tldHMiOlt7ImtleSI6MCwibmFtZSI6ImZyZWUiLCJsaW1pdCI6eyJjYXBhY2l0eSI6MTAsInJlZmlsbCI6IjEvcyJ9LCJjb3N0Ijo4fV19fQ", "cost": 3})))]
 #[expect(dead_code, reason = "it is read by hand")]
 pub(crate) struct SettleQuestion {
-    /// What `/v1/reserve` answered.
+    /// The id in the answer of `/v1/reserve`.
     #[schema(min_length = 1, format = "reservation-id")]
     id: String,
     /// Tokens that were used, for every limit whose cost its rule does not fix; 0 gives everything back. It may be left out if there
@@ -300,7 +300,7 @@ fn uncovered() -> RefOr<Schema> {
     schema.format(Some(format)).description(Some(description)).into()
 }
 
-/// The same object with one member more.
+/// Returns the object with one more member.
 fn with_member(schema: RefOr<Schema>, name: &str, member: RefOr<Schema>, required: bool) -> RefOr<Schema> {
     let RefOr::T(Schema::Object(mut object)) = schema else { return schema };
     object.properties.insert(name.to_owned(), member);
@@ -345,7 +345,7 @@ pub(crate) struct Decision {
     at: Option<u64>,
     /// Each limit of the chain. Empty if no limit applies.
     limits: Vec<LimitState>,
-    /// What a rule in shadow mode would have decided, if one was evaluated.
+    /// The decision of a rule in shadow mode, if one was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     shadow: Option<ShadowOutcome>,
@@ -397,7 +397,7 @@ struct LimitState {
 })))]
 #[expect(dead_code, reason = "refusals are written by hand")]
 pub(crate) struct Refusal {
-    /// What kind of problem this is.
+    /// The kind of problem.
     r#type: String,
     /// The kind in words.
     title: String,
@@ -488,7 +488,7 @@ answers! {
         problem(413, "The body is larger than 64 KiB, or a batch than a thousand of the largest questions.", &[]),
         problem(415, "The body is not `application/json`.", &[]),
         other_method();
-    /// What a proxy is answered: pass or not.
+    /// The answer to a proxy: pass or not.
     Forwarded:
         answer("200", "The request may pass. No body.", &LIMITED, None),
         problem(400, "The query is malformed, or the original request cannot be read in one way only.", &[]),
@@ -498,7 +498,7 @@ answers! {
         answer("503", "The store failed, and the policy is to refuse.", &REFUSED, problem_json("Refusal")),
         answer("4XX", "The request may not pass, or cannot be read in one way only, in the status that `denyStatus` \
                        chose.", &REFUSED, refusal_or_problem());
-    /// What any limited service answers.
+    /// The answers of any limited service.
     Limited:
         answer("200", "Allowed.", &LIMITED, json("Pong")),
         problem(400, "The request cannot be read in one way only.", &[]),

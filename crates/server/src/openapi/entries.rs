@@ -1,4 +1,4 @@
-//! What the answers about registry entries have in common.
+//! The common parts of answers about registry entries.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -49,7 +49,7 @@ fn with_entry<T: ToSchema>(status: u16, description: &str, names: &[&str]) -> (S
     (status.to_string(), headers::with(response, names).into())
 }
 
-/// What must be true of an entry for it to be changed. Without either, the last writer wins.
+/// Preconditions of a change. Without either, the last writer wins.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]
@@ -70,7 +70,7 @@ enum Anything {
     Any,
 }
 
-/// The same for what is taken away.
+/// Preconditions of a DELETE.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]

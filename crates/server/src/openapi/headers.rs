@@ -3,7 +3,7 @@
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Header, HeaderBuilder, Ref, RefOr, ResponseBuilder};
 
-/// What every answer about a limit carries.
+/// The header fields of every answer about a limit.
 pub(crate) const LIMITED: [&str; 6] = [
     "X-RateLimit-Limit",
     "X-RateLimit-Remaining",
@@ -12,7 +12,7 @@ pub(crate) const LIMITED: [&str; 6] = [
     "RateLimit",
     "X-RateLimit-Degraded",
 ];
-/// The same, and when to come back.
+/// The header fields of a denial, which also has `Retry-After`.
 pub(crate) const REFUSED: [&str; 8] = [
     "X-RateLimit-Limit",
     "X-RateLimit-Remaining",

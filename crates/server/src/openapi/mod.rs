@@ -1,8 +1,8 @@
-//! What is said about both listeners, in `OpenAPI` 3.1: generated from the code, served at `/openapi.json`, and
+//! The description of both listeners in `OpenAPI` 3.1: generated from the code, served at `/openapi.json`, and
 //! committed as `docs/openapi.json`.
 //!
 //! The admin listener's routes and their descriptions come from the same lines. The decision API finds its way by
-//! a table of its own, and a test holds the two to each other.
+//! a separate table, and a test compares the two.
 
 mod clients;
 mod decisions;

@@ -9,7 +9,7 @@ use super::headers;
 
 type Responses = BTreeMap<String, RefOr<Response>>;
 
-/// What is wrong, as RFC 9457 has it.
+/// A problem, as in RFC 9457.
 #[derive(ToSchema)]
 #[schema(examples(json!({
     "type": "about:blank", "title": "Bad Request", "status": 400, "field": "cost",
@@ -17,14 +17,14 @@ type Responses = BTreeMap<String, RefOr<Response>>;
 })))]
 #[expect(dead_code, reason = "documents are written member by member, in the order that they are said")]
 pub(crate) struct Problem {
-    /// What kind of problem this is; `about:blank` where the status says it.
+    /// The kind of problem; `about:blank` if the status is enough.
     r#type: String,
     /// The kind in words.
     title: String,
     /// The status, once more.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong: the field, what it holds and what it takes.
+    /// The fault: the field, its value and the accepted values.
     detail: String,
     /// The field that is to blame: `cost`, `[3].cost`, `Content-Type`, `body`.
     #[schema(nullable = false)]
@@ -41,7 +41,7 @@ pub(crate) fn problem(status: u16, description: &str, names: &[&str]) -> (String
     (status.to_string(), headers::with(response, names).into())
 }
 
-/// What any method that a path does not take gets.
+/// The answer to a method that a path does not take.
 pub(crate) fn other_method() -> (String, RefOr<Response>) {
     problem(405, "The path does not take this method.", &["Allow"])
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::config::Spec;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Kind {
     Plans,
@@ -91,7 +91,7 @@ impl Entries {
         self.len() == 0
     }
 
-    /// The first so many, in the order of [`Self::iter`].
+    /// The first `count`, in the order of [`Self::iter`].
     pub(crate) fn first(&self, count: usize) -> Self {
         let mut first = Self::default();
         for (kind, name, spec) in self.iter().take(count) {

@@ -1,4 +1,4 @@
-//! Where entries survive a restart: a file of its own, in which every change is whole or not there.
+//! The registry in a file, in which entries survive a restart and every change is whole or not there.
 //!
 //! The database takes nothing more once the disk has failed it. It is then opened again, with growing pauses, and
 //! brought in line with what is in force before the next change is written.
@@ -35,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The file, or `None`: entries then live as long as the process.
 pub(crate) struct RegistryFile(Option<Mutex<KeptRegistry>>);
 
-/// What opens the database.
+/// Opens the database.
 type Open = Box<dyn Fn() -> Result<Database, redb::Error> + Send>;
 
 struct KeptRegistry {
@@ -74,7 +74,7 @@ impl RegistryFile {
         Ok(sorted(rows.map_err(RegistryFileError::Failed)?.unwrap_or_default()))
     }
 
-    /// What a file holds, also one that a server uses or has left in a hurry: a copy in memory is looked at.
+    /// Reads a file, also one that a server uses or was killed with: reads a copy in memory.
     pub(crate) fn look(path: &Path) -> Result<(Entries, Quarantine), RegistryFileError> {
         let look = || copied(&std::fs::read(path)?);
         Ok(sorted(sound(look).map_err(RegistryFileError::Failed)?))
@@ -169,7 +169,7 @@ fn bring_in_line(table: &mut Table<'_, &str, &str>, known: &Entries) -> Result<(
     Ok(())
 }
 
-/// What the database says, or that its file is damaged: one that was cut short or overwritten makes it panic.
+/// The answer of the database, or that its file is damaged: one that was cut short or overwritten makes it panic.
 fn sound<T>(ask: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
     catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|_panic| {
         Err(redb::Error::Corrupted("it was cut short, or overwritten by another program".to_owned()))
@@ -202,7 +202,7 @@ fn tighten(file: &std::fs::File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// What these bytes of a file hold.
+/// The documents in these bytes of a file.
 fn copied(bytes: &[u8]) -> Result<Vec<(String, String)>, redb::Error> {
     let copy = InMemoryBackend::new();
     copy.set_len(bytes.len() as u64)?;

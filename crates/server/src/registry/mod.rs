@@ -1,4 +1,4 @@
-//! What was changed while the server ran: entries that override those of the file.
+//! Entries that were changed at run time, which override those of the file.
 //!
 //! With an embedded store they are kept in a file of this instance. With Redis they are kept there, for all instances.
 
@@ -26,7 +26,7 @@ pub(crate) enum Registry {
     Shared(Box<SharedRegistry>),
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Written {
     Yes,
@@ -55,7 +55,7 @@ impl Registry {
         }
     }
 
-    /// What is there and cannot be read as an entry.
+    /// Documents that cannot be read as an entry.
     pub(crate) const fn broken(&self) -> &Quarantine {
         match self {
             Self::Own { broken, .. } => broken,
@@ -63,7 +63,7 @@ impl Registry {
         }
     }
 
-    /// Whether it is there, whatever it is.
+    /// Whether it exists, valid or not.
     pub(crate) fn holds(&self, which: &Which) -> bool {
         self.broken().why(which).is_some() || self.entries().get(which.kind, &which.name).is_some()
     }
@@ -118,7 +118,7 @@ impl Registry {
     }
 }
 
-/// Waits for the disk on a thread of its own.
+/// Waits for the disk on a separate thread.
 async fn write_own(
     file: Arc<RegistryFile>,
     key: String,

@@ -8,10 +8,10 @@ use super::{Entries, Kind, Which};
 /// How many are named in logs and answers at most. One plan that goes may concern a hundred thousand tenants.
 pub(crate) const MOST_NAMED: usize = 20;
 
-/// What is called like no kind of entry.
+/// The kind of a document whose name is that of no kind.
 pub(crate) const OTHER: &str = "other";
 
-/// What is wrong with something that is called like no entry.
+/// The fault of a document whose name is that of no entry.
 pub(crate) const NO_ENTRY: &str = "this is not the name of a plan, rule or tenant";
 
 /// The entries by their names where entries are kept (`plans/gold`), each with what is wrong with it.
@@ -38,7 +38,7 @@ impl Quarantine {
         self.0.len()
     }
 
-    /// What is wrong with this one, if it is in quarantine.
+    /// The fault of this entry, if it is in quarantine.
     pub(crate) fn why(&self, which: &Which) -> Option<&str> {
         self.0.get(&which.to_string()).map(String::as_str)
     }
@@ -97,7 +97,7 @@ fn kind_of(entry: &str) -> Option<Kind> {
     Kind::parse(split(entry).0)
 }
 
-/// What a registry adds to a file.
+/// The entries that a registry adds to a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     /// The entries that are in force.

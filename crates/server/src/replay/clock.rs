@@ -53,7 +53,7 @@ impl LineOrder {
     }
 }
 
-/// Spreads requests over the second that their lines tell, in the order of the log: a log without fractions of seconds
+/// Spreads requests over the second of their lines, in the order of the log: a log without fractions of seconds
 /// would otherwise have them all at its start, and a limit that refills many times in a second would deny most of them.
 #[derive(Debug)]
 pub(super) struct SecondSpread<P> {

@@ -21,7 +21,7 @@ pub(super) struct LimitedKey {
     pub(super) count: u64,
     pub(super) first: Micros,
     pub(super) last: Micros,
-    /// The longest time that it was told to wait.
+    /// The longest wait that was reported to it.
     pub(super) longest_wait: Duration,
 }
 

@@ -36,7 +36,7 @@ use crate::config::Config;
 /// How many lines that cannot be read are shown.
 const SHOWN_LINES: usize = 5;
 
-/// What to replay, and how.
+/// The settings of a replay.
 pub(crate) struct Replay {
     /// The logs, in the order of their times.
     pub(crate) logs: Vec<PathBuf>,
@@ -56,7 +56,7 @@ pub(crate) struct Replay {
     pub(crate) csv: Option<PathBuf>,
 }
 
-/// What has been read of the logs.
+/// The lines read until now, counted.
 #[derive(Debug, Default)]
 struct LogLines {
     lines: u64,
@@ -109,7 +109,7 @@ impl Replay {
     }
 }
 
-/// What a line goes through once it is read.
+/// The steps that a line takes once it is read.
 struct Course {
     clock: LogClock,
     scenarios: Vec<Scenario>,

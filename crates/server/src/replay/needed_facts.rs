@@ -1,4 +1,4 @@
-//! What rules need to know of a request, and what of it the log does not have.
+//! The facts that rules need of a request, and those that the log lacks.
 
 use http::HeaderName;
 use smol_str::SmolStr;
@@ -30,18 +30,18 @@ pub(super) struct NeededFacts {
     seen: u64,
 }
 
-/// What a rule needs.
+/// The facts that a rule needs.
 #[derive(Debug)]
 struct RuleNeeds {
     id: SmolStr,
     words: Vec<String>,
     hosts: bool,
-    /// Whether tenants have plans of their own under it.
+    /// Whether it takes the plan of the tenant.
     plan_of_tenant: bool,
 }
 
 impl NeededFacts {
-    /// What these rules need. Without tenants in the configuration, none is missed.
+    /// The facts that these rules need. Without tenants in the configuration, tenants are not needed.
     pub(super) fn new<'r>(rules: impl IntoIterator<Item = &'r Rule>, has_tenants: bool) -> Self {
         let http = rules.into_iter().filter(|rule| rule.matcher.descriptor.is_none());
         let rules: Vec<RuleNeeds> = http.map(|rule| RuleNeeds::new(rule, has_tenants)).collect();
@@ -79,7 +79,7 @@ impl NeededFacts {
         }
     }
 
-    /// What was not in the log, for each rule that had requests, or would have had some.
+    /// The facts that the log lacked, for each rule that had requests, or would have had some.
     pub(super) fn notes(&self, tally: &ReplayTally) -> Vec<String> {
         let requests = |id: &SmolStr| {
             tally.rules.iter().find(|rule| rule.id == *id).map_or(0, |rule| rule.counts.total())
@@ -156,7 +156,7 @@ impl NeededFact {
         }
     }
 
-    /// How a JSON log can tell of it.
+    /// How a JSON log can provide it.
     fn how_to_tell(&self) -> String {
         match self {
             Self::Tenant => {

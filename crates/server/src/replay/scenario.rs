@@ -85,7 +85,7 @@ impl Scenario {
         self.needed.headers().cloned().chain(usual)
     }
 
-    /// Decides about a request at the time of the clock, and tells if it is limited or refused.
+    /// Decides about a request at the time of the clock, and returns whether it is limited or refused.
     pub(super) fn decide(
         &mut self,
         record: &LogRecord,
@@ -119,7 +119,7 @@ impl Scenario {
         self.tally.request(outcome, at);
     }
 
-    /// What a reader of the figures has to know.
+    /// Notes for readers of the figures.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = self.needed.notes(&self.tally);
         let evicted = self.decider.embedded_usage().evicted;
@@ -142,7 +142,7 @@ impl Scenario {
         Ok(request)
     }
 
-    /// What a line tells the rules, as a door reads it from a request.
+    /// The facts of a line, as a door reads them from a request.
     fn facts<'a>(&self, record: &'a LogRecord, request: &'a LoggedRequest) -> LogFacts<'a> {
         let (headers, policy) = (&record.headers, &self.policy);
         let api_key = headers.get(X_API_KEY);
@@ -241,17 +241,17 @@ impl Scenario {
     }
 }
 
-/// What is known of a request.
+/// The facts of a request.
 struct LogFacts<'a> {
     facts: Facts<'a>,
-    /// Whether the line tells a tenant, by name or by a key.
+    /// Whether the line names a tenant, by name or by a key.
     has_tenant: bool,
     has_principal: bool,
     /// Whether the API key is of no tenant.
     is_wrong_key: bool,
 }
 
-/// What kind of refusal it is, without the values of the request.
+/// The kind of refusal, without the values of the request.
 const fn refusal_kind(why: &PolicyRefusal) -> &'static str {
     match why {
         PolicyRefusal::NoKey { .. } => "the request has none of the rule's keys",

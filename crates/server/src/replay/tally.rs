@@ -1,4 +1,4 @@
-//! What became of the requests: in all, under each rule, and by each limit.
+//! The outcomes of requests: in all, under each rule, and by each limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::timeline::{IntervalCounts, Timeline};
 /// The series of all requests in the timeline. Those of the rules follow it.
 const ALL: usize = 0;
 
-/// What became of one request, or of its part under one rule.
+/// The outcome of one request, or of its part under one rule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ReplayOutcome {
     Allowed,
@@ -22,7 +22,7 @@ pub(super) enum ReplayOutcome {
     Limited,
     /// Let through although a rule in shadow mode would have denied it.
     WouldLimit,
-    /// Refused whatever the buckets hold.
+    /// Refused regardless of the buckets.
     Refused,
 }
 
@@ -47,7 +47,7 @@ impl ReplayOutcome {
     }
 }
 
-/// What a rule did.
+/// The outcomes under a rule.
 #[derive(Debug)]
 pub(super) struct RuleTally {
     pub(super) id: SmolStr,
@@ -60,7 +60,7 @@ pub(super) struct RuleTally {
     pub(super) refusals: BTreeMap<&'static str, u64>,
 }
 
-/// What a limit did.
+/// The outcomes by a limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LimitTally {
     pub(super) count: u64,

@@ -12,7 +12,7 @@ const LENGTHS_S: [u64; 16] = [
     1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_419_200, 29_030_400,
 ];
 
-/// What became of the requests of one interval.
+/// The outcomes of the requests of one interval.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct IntervalCounts {
@@ -21,7 +21,7 @@ pub(super) struct IntervalCounts {
     pub(super) limited: u64,
     /// Let through although a rule in shadow mode would have denied.
     pub(super) would_limit: u64,
-    /// Refused whatever the buckets hold.
+    /// Refused regardless of the buckets.
     pub(super) refused: u64,
 }
 

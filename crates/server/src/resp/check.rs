@@ -10,7 +10,7 @@ use spile_policy::{Owed, Policy};
 use super::reply::RespReply;
 use crate::decide::Decider;
 
-/// What a command does with the charges of a rule.
+/// The use that a command makes of the charges of a rule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verb {
     Check,
@@ -94,7 +94,7 @@ impl<'a> Check<'a> {
 
     /// Returns the charges of the command.
     pub(super) fn owed(&self, policy: &Policy) -> Result<Owed, RespReply> {
-        // What has been used may cost more than a limit can hold.
+        // Usage may cost more than a limit can hold.
         let cost = self.cost.map(|cost| if self.verb == Verb::Charge { Amount::ZERO } else { cost.amount() });
         let owed = policy.owed_by_identity(self.rule, self.identity, cost);
         let owed = owed.map_err(|wrong| RespReply::error(format!("ERR {}: {wrong}", wrong.field())))?;
@@ -134,7 +134,7 @@ impl<'a> Check<'a> {
     }
 }
 
-/// What the error says about a command that the store did not answer.
+/// The error for a command that the store did not answer.
 pub(super) fn failure(verb: Verb, why: &StoreError) -> RespReply {
     let done = match (verb, why.may_have_run()) {
         (Verb::Charge, true) => "it may have been charged",

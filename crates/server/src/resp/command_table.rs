@@ -9,7 +9,7 @@ pub(super) struct CommandInfo {
     /// The number of words including the name. If negative, the minimum.
     arity: i64,
     flags: &'static [&'static str],
-    /// The position of the key; zero if there is none.
+    /// The position of the key; zero for a command without a key.
     key: i64,
     /// The name and type of each argument, and whether it is optional.
     arguments: &'static [(&'static str, &'static str, bool)],

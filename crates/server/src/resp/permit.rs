@@ -12,7 +12,7 @@ use crate::decide::Decider;
 use crate::input::permit_ticket::{PermitTicket, PresentedPermit};
 use crate::input::typed::TypedQuestion;
 
-/// What a command does with a permit that there is.
+/// The use that a command makes of an existing permit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PermitVerb {
     Renew,

@@ -54,7 +54,7 @@ enum DecisionCommand {
     Permit(PermitVerb),
 }
 
-/// What happens to the connection after a reply.
+/// The fate of the connection after a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AfterReply {
     Continue,

@@ -54,7 +54,7 @@ impl<'a> Throttle<'a> {
 
     /// The five integers, or an error if the store failed and the failure policy denies.
     ///
-    /// If the rule is in shadow mode, the numbers are those of its own bucket.
+    /// If the rule is in shadow mode, the numbers are those of its shadow bucket.
     pub(super) fn reply(&self, ruling: &Ruling) -> RespReply {
         let shown = ruling.decisions().next();
         if let Some(decision) = shown.filter(|decision| decision.reason() == Reason::FailClosed) {
@@ -76,7 +76,7 @@ impl<'a> Throttle<'a> {
     }
 }
 
-/// Rounded up, so that a client that waits as long as it is told is admitted.
+/// Rounded up, so that a client that waits as long as reported is admitted.
 fn whole_seconds(span: Duration) -> i64 {
     (span.as_secs() + u64::from(span.subsec_nanos() > 0)).cast_signed()
 }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// What stands in place of every secret, however long it is.
+/// Replaces every secret, regardless of its length.
 pub(super) const MASK: &str = "***";
 
 /// How the names of settings end whose values are secrets, in lowercase and without `_` and `-`.
@@ -44,7 +44,7 @@ impl Masked {
         Self::hiding(text, Vec::new())
     }
 
-    /// The same, and without these parts, none of which goes over the end of a line.
+    /// Masks the text, and these parts too, none of which crosses the end of a line.
     pub(crate) fn hiding(text: &str, parts: Vec<Range<usize>>) -> Self {
         let secrets = secrets(text, parts);
         let (mut masked, mut at) = (String::with_capacity(text.len()), 0);
@@ -135,7 +135,7 @@ fn user_info(text: &str, is_url: bool) -> Option<Range<usize>> {
     {
         return Some(start..at);
     }
-    // Without an `@` there is no host, or no password: what follows a colon tells, for ports are numbers.
+    // Without an `@` there is no host, or no password: ports are numbers, so the text after a colon decides.
     let start = slashes.or(colon.filter(|_| is_url))?;
     let hosts = &text[start..];
     let hosts = &hosts[..hosts.find(['/', '?', '#']).unwrap_or(hosts.len())];
@@ -162,7 +162,7 @@ fn is_url(before: &str) -> bool {
     name.is_some_and(|name| name.ends_with("url")) || before.ends_with("url\":")
 }
 
-/// What is between quotes on a line, if every quote has its partner and what is outside of them is not a secret.
+/// The quoted parts of a line, if every quote has its partner and the rest is not a secret.
 fn strings(line: &str) -> Option<Vec<Range<usize>>> {
     let (mut strings, mut at) = (Vec::new(), 0);
     while let Some(open) = line[at..].find(['"', '\'', '#']).map(|found| at + found) {
@@ -233,7 +233,7 @@ fn find_by_name(text: &str, mut found: impl FnMut(Range<usize>)) {
     }
 }
 
-/// Finds the values in tables of secrets, whatever they are called: `otlp_headers = { … }` and `[observe.otlp_headers]`.
+/// Finds the values in tables of secrets by any name: `otlp_headers = { … }` and `[observe.otlp_headers]`.
 fn find_in_tables(text: &str, mut found: impl FnMut(Range<usize>)) {
     if !text.contains(TABLE) {
         return;
@@ -265,7 +265,7 @@ fn values(assigned: &str, mut found: impl FnMut(Range<usize>)) {
     while let Some(open) = assigned[at..].find(['"', '\'']).map(|open| at + open) {
         let between = &assigned[at..open];
         let Some(close) = closing_quote(assigned, open).filter(|_| is_plain(between)) else { break };
-        // What follows an opening brace or a comma is a name.
+        // A name follows an opening brace or a comma.
         if between.trim_end().ends_with('=') || (at == 0 && between.trim().is_empty()) {
             texts.push(open + 1..close);
         }

@@ -1,4 +1,4 @@
-//! What of a text may be shown whose purpose is not known for sure.
+//! The part of a text that may be shown if its purpose is not certain.
 
 use std::ops::Range;
 
@@ -88,7 +88,7 @@ pub(crate) fn url_secrets(url: &str) -> Vec<Range<usize>> {
     secrets
 }
 
-/// Whether this is a host with or without a port. A single word could be a password in its place, unless a user stands
+/// Whether this is a host with or without a port. A single word could be a password in its place, unless a user is
 /// before it.
 fn is_host(text: &str, is_certain: bool) -> bool {
     let (host, port) = match text.rsplit_once(':') {

@@ -58,7 +58,7 @@ impl ConnectionShares {
         Self { admin, http: each, grpc: each, resp: each, gateway, missing: Some((needed, limit)) }
     }
 
-    /// What to say if there are too few descriptors.
+    /// The warning if there are too few descriptors.
     pub(crate) fn warning(&self) -> Option<String> {
         let (needed, limit) = self.missing?;
         let Self { admin, http, gateway, .. } = self;

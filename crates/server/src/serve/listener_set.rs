@@ -37,7 +37,7 @@ pub(crate) struct ListenerSet {
     resp: Listener,
 }
 
-/// What answers the requests of each listener.
+/// The handlers of each listener's requests.
 pub(crate) struct Handlers {
     pub(crate) http: Http<Traced<Api>>,
     pub(crate) admin: Http<Admin>,
@@ -186,7 +186,7 @@ pub(crate) async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _set_or_gone = stop.wait_for(|stop| *stop).await;
 }
 
-/// The same for a receiver of its own.
+/// Waits on a separate receiver.
 async fn until(mut stop: watch::Receiver<bool>) {
     stop_requested(&mut stop).await;
 }

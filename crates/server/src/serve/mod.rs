@@ -1,4 +1,4 @@
-//! `spile serve`: binds the sockets, opens every listener, runs until it is told to stop, and closes them in order.
+//! `spile serve`: binds the sockets, opens every listener, runs until it is asked to stop, and closes them in order.
 
 mod descriptors;
 mod listen;

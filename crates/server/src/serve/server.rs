@@ -1,4 +1,4 @@
-//! The whole server: listeners in, requests answered, until told to stop.
+//! The whole server: binds listeners and answers requests until it is asked to stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct Server {
     keeper: Option<AutoSave>,
     listeners: ListenerSet,
     guesses: Arc<GuessLimiter>,
-    /// Opens the admin API of a server that has no token of its own.
+    /// Opens the admin API of a server without a configured token.
     one_time_token: Option<Secret>,
     bounds: Bounds,
     /// `listen.hosts`.
@@ -76,7 +76,7 @@ impl Server {
         Self::with_clocks(config, Clocks::system())
     }
 
-    /// A server whose time is told by `clock`, so that tests can move it.
+    /// A server on this clock, so that tests can move it.
     pub fn on_clock(config: &Config, clock: impl Clock + Clone + 'static) -> anyhow::Result<Self> {
         Self::with_clocks(config, Clocks::all(clock))
     }
@@ -134,7 +134,7 @@ impl Server {
         })
     }
 
-    /// The same with a token that opens the admin API for as long as this server runs and none is configured.
+    /// Returns the server with a token that opens the admin API while it runs, if no other is configured.
     #[must_use]
     pub(crate) fn one_time_token(mut self, token: Option<Secret>) -> Self {
         self.one_time_token = token;

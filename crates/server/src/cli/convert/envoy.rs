@@ -10,7 +10,7 @@ use super::yaml::{YamlError, YamlKind, YamlNode};
 /// One file: the limits of a domain.
 #[derive(Debug)]
 pub(super) struct EnvoyDomain {
-    /// What the file is called.
+    /// The name of the file.
     pub(super) file: SmolStr,
     pub(super) name: String,
     pub(super) descriptors: Vec<EnvoyDescriptor>,
@@ -50,7 +50,7 @@ pub(super) struct EnvoyLimit {
 pub(super) enum EnvoyAmount {
     #[default]
     Unlimited,
-    /// So many requests in so many units of time.
+    /// At most `requests` in this number of units of time.
     Per { requests: u32, unit: EnvoyUnit, units: u32 },
 }
 

@@ -16,7 +16,7 @@ use self::rules::{Conversion, ConversionOptions};
 use super::outcome::CommandOutcome;
 use super::print;
 
-/// What can be converted.
+/// Formats that can be converted.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConvertCommand {
     /// Reads the YAML of Envoy's rate limit service (envoyproxy/ratelimit).
@@ -26,7 +26,7 @@ pub(super) enum ConvertCommand {
     Envoy(EnvoyArgs),
 }
 
-/// What is read, and how it is written.
+/// Input and output.
 #[derive(Args, Debug)]
 pub(super) struct EnvoyArgs {
     /// Files, or folders with files that end in `.yaml` or `.yml`. `-` is the standard input.
@@ -38,7 +38,7 @@ pub(super) struct EnvoyArgs {
     /// Counts in windows of the calendar as the service does, and not in buckets that fill evenly.
     #[arg(long)]
     windows: bool,
-    /// Marks rules with this key as `late`: Envoy tells their hits when the work is done (`apply_on_stream_done`).
+    /// Marks rules with this key as `late`: Envoy reports their hits when the work is done (`apply_on_stream_done`).
     #[arg(long = "late", value_name = "KEY")]
     late_keys: Vec<String>,
 }
@@ -109,7 +109,7 @@ fn text_of(file: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// What is read is never written over.
+/// Refuses to overwrite the input.
 fn refuse_input(input: &Path, output: &Path) -> anyhow::Result<()> {
     let same = fs::canonicalize(output)
         .is_ok_and(|output| fs::canonicalize(input).is_ok_and(|input| input == output));

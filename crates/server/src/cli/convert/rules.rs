@@ -321,7 +321,7 @@ impl<'a> DomainConversion<'a> {
         Ok(())
     }
 
-    /// A rule that closes `rest` below `high` would also be found for values for which `high` has a limit of its own, if it names an
+    /// A rule that closes `rest` below `high` would also be found for values for which `high` has a separate limit, if it names an
     /// earlier entry more exactly. Adds the rules of those limits for the values that fit both.
     fn reopen_limits(
         &mut self,
@@ -570,7 +570,7 @@ mod tests {
         conversion.notes().iter().map(ToString::to_string).collect()
     }
 
-    /// What the configuration that is written says about a descriptor: the name of its plan, `banned`, or `None` if it passes.
+    /// The decision of the converted configuration about a descriptor: the name of its plan, `banned`, or `None` if it passes.
     fn decided(policy: &Policy, domain: &str, entries: &[(&str, &str)]) -> Option<String> {
         let entries = entries.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes())).collect();
         let descriptor = Descriptor { entries, limit: None, hits: Hits::Spend(1) };
@@ -778,7 +778,7 @@ descriptors:
         );
     }
 
-    /// What the service finds for a descriptor: it walks down, and never turns back.
+    /// The limit that the service finds for a descriptor: it walks down, and never turns back.
     fn found(mut level: &[EnvoyDescriptor], entries: &[(&str, &str)]) -> Option<String> {
         let mut limit = None;
         for (at, (key, value)) in entries.iter().enumerate() {

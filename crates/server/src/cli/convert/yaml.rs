@@ -21,7 +21,7 @@ pub(super) struct YamlNode {
     pub(super) kind: YamlKind,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Debug)]
 pub(super) enum YamlKind {
     Scalar {

@@ -14,7 +14,7 @@ use crate::config::source::{At, Faults};
 /// Files that routes name, and what was in them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteFiles {
-    /// What relative paths start from.
+    /// The folder that relative paths start from.
     folder: PathBuf,
     /// How routes meet `https://` upstreams that say nothing else.
     usual: UpstreamTlsFiles,
@@ -79,7 +79,7 @@ impl RouteFiles {
         RouteTls { loaded: loaded.ok(), own }
     }
 
-    /// The whole path of a page, and what is in it. Of a file that is too large, just enough to tell.
+    /// The whole path of a page, and its content. Of a file that is too large, just enough to notice.
     pub(super) fn read_page(&mut self, path: &Path) -> (PathBuf, io::Result<Bytes>) {
         let path = self.folder.join(path);
         if let Some(page) = self.pages.get(&path) {

@@ -1,4 +1,4 @@
-//! What a route changes about headers.
+//! The header fields that a route changes.
 
 use spile_gateway::{HeaderChangeError, HeaderChanges};
 

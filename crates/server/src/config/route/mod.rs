@@ -1,4 +1,4 @@
-//! What the gateway forwards, and where to.
+//! The routes of the gateway.
 
 mod files;
 mod headers;
@@ -24,11 +24,11 @@ use super::value::{TextOrTexts, each};
 /// A path prefix and the services behind it.
 #[derive(Clone, Debug)]
 pub struct RouteConfig {
-    /// What it is called in metrics, traces and the keys of its own limits.
+    /// The name in metrics, traces and the keys of the route's limits.
     pub name: String,
     /// Requests whose path starts so are forwarded.
     pub path: String,
-    /// Only requests for these hosts; all requests if there are none.
+    /// Only requests for these hosts; all requests if the list is empty.
     pub hosts: Vec<String>,
     /// The services that requests go to.
     pub upstreams: Vec<String>,
@@ -40,7 +40,7 @@ pub struct RouteConfig {
     pub(super) spec: RouteSpec,
 }
 
-/// Every route, with a name of its own, and with limits that have ids of their own among all rules.
+/// Checks every route. Names of routes are distinct, and so are the ids of their limits among all rules.
 pub(super) fn check_all(
     specs: &[RouteSpec],
     rules: &[Rule],
@@ -152,7 +152,7 @@ impl RouteConfig {
         self.spec.upstream_tls.is_some() && !self.upstreams.iter().any(tls)
     }
 
-    /// What its requests are charged before their answers say what they cost.
+    /// The charge for its requests before their answers report the cost.
     pub(super) const fn estimate(&self) -> Option<&Estimate> {
         self.spec.estimate.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What refusals look like.
+//! Pages of refusals.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub(in crate::config) struct RefusalsSpec {
     unavailable: Option<PageSpec>,
 }
 
-/// What one kind of refusal looks like.
+/// The page of one kind of refusal.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 struct PageSpec {
@@ -42,7 +42,7 @@ struct PageSpec {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refusals {
     pub(in crate::config) spec: Option<RefusalsSpec>,
-    /// The same as the gateway takes it.
+    /// The pages in the gateway's type.
     pub(crate) pages: RefusalPages,
 }
 

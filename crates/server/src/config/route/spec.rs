@@ -26,11 +26,11 @@ use crate::input::tokens::Tokens;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RouteSpec {
-    /// What it is called in metrics, traces and the keys of its own limits.
+    /// The name in metrics, traces and the keys of the route's limits.
     pub(super) name: Option<String>,
     /// Requests whose path starts so are forwarded.
     pub(super) path: Option<String>,
-    /// Only requests for these hosts; all requests if there are none.
+    /// Only requests for these hosts; all requests if the list is empty.
     pub(super) hosts: Vec<String>,
     /// The services that requests go to.
     pub(super) upstream: Option<TextOrTexts>,
@@ -81,7 +81,7 @@ pub(crate) struct RouteSpec {
     /// Where the service says what a request cost.
     #[serde(with = "CostPlace")]
     pub(super) cost_from_response: Option<CostSource>,
-    /// What is charged before the service has said that.
+    /// The charge before the service has reported the cost.
     #[serde(deserialize_with = "read_cost", serialize_with = "write_cost")]
     pub(super) estimate: Option<Estimate>,
     /// The least that an answer costs whose cost cannot be read.

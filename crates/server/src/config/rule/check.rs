@@ -17,12 +17,12 @@ use crate::config::source::{At, Faults, did_you_mean};
 use crate::config::value::{TextOrTexts, each};
 use crate::input::tokens::Tokens;
 
-/// What rules may refer to.
+/// The names that rules may refer to.
 pub(in crate::config) struct Known<'a> {
     plans: &'a [Plan],
     /// Also of plans that are wrong themselves: naming one of those is no second mistake.
     plan_names: &'a [PlanName],
-    /// The same by name: a hundred thousand tenants name their plans.
+    /// The plans by name: a hundred thousand tenants name their plans.
     by_name: HashMap<&'a str, &'a PlanName, RandomState>,
 }
 

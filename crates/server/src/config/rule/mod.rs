@@ -25,7 +25,7 @@ const BANNED: &str = "banned";
     "mode": "enforce", "onFailure": "deny", "source": "file"
 })))]
 pub(crate) struct RuleSpec {
-    /// What it is called. It may be left out if the path says it.
+    /// The id. It may be left out if the path has it.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     pub(crate) id: Option<String>,
     /// Which requests it is for; all, if it is left out.
@@ -44,7 +44,7 @@ pub(crate) struct RuleSpec {
     /// Tokens that a request spends.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
     cost: Option<Tokens>,
-    /// Whether the cost stays the same whatever the gateway's routes estimate and answers say: for limits that count
+    /// Whether the cost ignores estimates of routes and costs that answers report: for limits that count
     /// requests.
     #[serde(alias = "fixed_cost")]
     fixed_cost: Option<bool>,
@@ -53,7 +53,7 @@ pub(crate) struct RuleSpec {
     /// Whether the hits of Envoy's descriptors have been used already (`apply_on_stream_done`): they are charged whether or not
     /// they are there, into debt. No hits ask whether a token is there.
     late: Option<bool>,
-    /// What happens when the store fails. What the store's own setting says, if it is left out.
+    /// The policy while the store fails. By default that of the store.
     #[serde(alias = "on_failure")]
     on_failure: Option<OnFailure>,
     /// Ids of rules that are charged with this one.
@@ -70,7 +70,7 @@ pub(crate) struct RuleSpec {
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = Match)]
 struct MatchSpec {
-    /// A path, with `*` for any one segment and a last `*` for whatever follows.
+    /// A path, with `*` for any one segment and a last `*` for the rest.
     #[schema(format = "path-pattern", examples("/scores/*"))]
     path: Option<String>,
     /// Hosts, as in `api.example.com` or `*.example.com`; any, if it is left out.
@@ -85,7 +85,7 @@ struct MatchSpec {
     entries: Option<Vec<String>>,
     /// Whether such a descriptor may have other entries, too, in any order. The key is made of those listed.
     subset: Option<bool>,
-    /// Keys of such entries whose values are not told apart: all that match share a bucket.
+    /// Keys of such entries whose values are not distinguished: all that match share a bucket.
     #[schema(min_items = 1)]
     shared: Option<Vec<String>>,
 }
@@ -102,7 +102,7 @@ enum RuleMode {
     Any,
 }
 
-/// What happens when the store fails.
+/// The policy while the store fails.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum OnFailure {
@@ -146,7 +146,7 @@ impl From<&Rule> for RuleSpec {
 }
 
 impl RuleSpec {
-    /// The same without members that say what holds anyway.
+    /// Returns the rule without members that have their default.
     pub(super) fn without_defaults(self) -> Self {
         Self {
             cost: self.cost.filter(|Tokens(cost)| *cost != Amount::TOKEN),

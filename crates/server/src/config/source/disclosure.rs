@@ -103,7 +103,7 @@ const GUARDED_NAMES: [&str; 10] = [
 const URLS: [&str; 3] = ["url", "upstream", "otlp"];
 /// Keys whose values are files. They are shown if they look like a path.
 const FILES: [&str; 2] = ["_file", "file"];
-/// Tables whose keys are names of their own and whose values are hidden.
+/// Tables whose keys are free names and whose values are hidden.
 const HEADER_TABLES: [&str; 4] = ["otlp_headers", "otlp_attributes", "set", "add"];
 /// Keys of known tables that are not listed elsewhere. Their values are shown if they are plain.
 const PLAIN: &str = "access_log adaptive admin allow_private bounds capacity clients concurrency connect_timeout connections \
@@ -116,7 +116,7 @@ const PLAIN: &str = "access_log adaptive admin allow_private bounds capacity cli
     total_timeout trusted_proxies unauthorized unavailable unhealthy_after upstream_tls wait webhooks window \
     write_timeout";
 
-/// What a key says about the value that it leads to.
+/// The disclosure of a value by its key.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Disclosure {
     Name,
@@ -125,14 +125,14 @@ enum Disclosure {
     Plain,
     /// A table in which only some names are shown.
     Guarded,
-    /// Its members have names of their own.
+    /// Its members have free names.
     Named,
     Headers,
     Nothing,
 }
 
 impl Disclosure {
-    /// What is shown of the member `key` of a table. `depth` is that of the table.
+    /// The disclosure of the member `key` of a table. `depth` is that of the table.
     fn of_member(self, key: &str, depth: usize) -> Self {
         match self {
             // None of these is a table, but for header fields.
@@ -305,7 +305,7 @@ impl FileParts<'_> {
                 comment = rest.find('#').map(|sign| gap + sign + 1);
                 is_clear &= is_punctuation(rest.split('#').next().unwrap_or_default());
             }
-            // Of several tables with the same first keys, the parser tells where those of the first are.
+            // Of several tables with the same first keys, the parser reports where those of the first are.
             let is_header = !is_broken && line.trim_start().starts_with('[') && is_known_header(line);
             if !is_clear && !is_header {
                 self.hide(start + shown_of_broken(&text[start..end])..end);

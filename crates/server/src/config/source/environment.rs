@@ -27,7 +27,7 @@ const SINGLE: [&str; 11] = [
     "SPILE_TLS_KEY_FILE",
 ];
 
-/// The table whose members have names of their own.
+/// The table whose members have free names.
 const PLANS: &str = "plans";
 /// The lists at the top of a file.
 const LISTS: [&str; 4] = ["rules", "tenants", "routes", "webhooks"];
@@ -60,7 +60,7 @@ pub(in crate::config) fn near_misses(variables: &[(String, String)]) -> impl Ite
     variables.iter().filter_map(move |(name, _)| Some((name.as_str(), meant(name, &names)?)))
 }
 
-/// Every variable that has one name: those of lists and plans have names of their own.
+/// Every variable that has one name: those of lists and plans have free names.
 fn names() -> impl Iterator<Item = String> {
     let of_table = |(table, keys): (&'static str, Vec<String>)| {
         keys.into_iter().map(move |key| format!("{PREFIX}{table}{SEPARATOR}{}", key.to_ascii_uppercase()))

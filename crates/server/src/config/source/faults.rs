@@ -135,7 +135,7 @@ impl Faults {
         other.found.first().is_some_and(same)
     }
 
-    /// What is wrong first, in words.
+    /// The first fault, in words.
     pub(crate) fn first_message(&self) -> Option<&str> {
         self.found.first().map(|found| found.message.as_str())
     }

@@ -1,5 +1,5 @@
 //! How text becomes types: TOML, JSON and environment variables are parsed into one kind of tree, and the tree is read into
-//! serde types. Everything that is wrong is told at once, each with its place.
+//! serde types. Every fault is reported at once, each with its place.
 
 mod disclosure;
 mod environment;

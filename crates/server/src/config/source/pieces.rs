@@ -49,7 +49,7 @@ fn parse_in_pieces(text: &str, size: usize) -> Option<Table> {
     Some(table)
 }
 
-/// What the text says apart from its pieces.
+/// The table of the text without its pieces.
 fn without(text: &str, pieces: &[Piece<'_>]) -> Option<Table> {
     let (mut rest, mut at) = (String::new(), 0);
     for Piece { range, .. } in pieces {
@@ -69,7 +69,7 @@ fn without(text: &str, pieces: &[Piece<'_>]) -> Option<Table> {
     }
 }
 
-/// What the text says, or `None` if anything is wrong with it.
+/// The table of the text, or `None` if it has a fault.
 fn sound(text: &str) -> Option<Table> {
     let mut faults = Faults::default();
     let table = from_toml(text, &mut faults);

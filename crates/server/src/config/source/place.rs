@@ -84,7 +84,7 @@ impl<'a> At<'a> {
         Self { before: Some(self), step: Step::Spelling }
     }
 
-    /// The same way for as long as it is needed.
+    /// An owned copy.
     pub(super) fn path(&self) -> Path {
         let mut path = self.before.map_or_else(Path::default, At::path);
         match self.step {
@@ -123,7 +123,7 @@ pub(super) enum Root {
 }
 
 impl Path {
-    /// What the value is called in messages: `store.url`, `rules.cost`.
+    /// The name of the value in messages: `store.url`, `rules.cost`.
     pub(super) fn name(&self) -> String {
         let keys = self.steps.iter().filter(|step| !is_index(step)).map(|step| self.spelt(step));
         match (keys.collect::<Vec<_>>().join("."), &self.root) {

@@ -15,13 +15,13 @@ use super::place::{At, Path, in_file, in_json};
 use super::suggest::did_you_mean;
 use crate::secret::mask_typed;
 
-/// How many mistakes of one table are told.
+/// The most faults reported per table.
 const MOST: usize = 100;
 
 /// Parts what is wrong from what would be right in the one text that serde hands on.
 const BETWEEN: char = '\u{1f}';
 
-/// What some keys take, in more words than their types have.
+/// The expected values of some keys, in more words than their types have.
 const TAKES: [(&str, &str); 12] = [
     ("capacity", "a number of tokens from 1 to 1000000000, with at most six decimals"),
     ("quota", "a number of tokens from 1 to 1000000000, with at most six decimals"),
@@ -194,7 +194,7 @@ impl TreeReader<'_> {
     }
 }
 
-/// What has been taken out of a table so far.
+/// The members that were taken out of a table until now.
 #[derive(Default)]
 struct Taken {
     removed: Vec<Path>,
@@ -259,7 +259,7 @@ fn remove(value: &mut Value, steps: &[String]) -> bool {
     }
 }
 
-/// What the text of a variable may mean if it is no text: a value of TOML, or texts with commas between them.
+/// Guesses the value of a variable that is no text: a value of TOML, or texts with commas between them.
 fn guess(text: &str) -> Value {
     super::tree::from_toml_value(text).filter(|value| !value.is_string()).unwrap_or_else(|| {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
@@ -277,7 +277,7 @@ fn shown(text: &str) -> String {
     if text.is_empty() { "empty".to_owned() } else { format!("`{}`", mask_typed(text)) }
 }
 
-/// What a value is, in words.
+/// The kind of a value, in words.
 fn kind(value: &Value, path: &Path) -> &'static str {
     match value {
         Value::Null => "null",
@@ -291,7 +291,7 @@ fn kind(value: &Value, path: &Path) -> &'static str {
     }
 }
 
-/// What serde's own types say that they take, in words that an operator knows.
+/// The expected type as serde reports it, in words that an operator knows.
 fn wants(why: &str, path: &Path) -> String {
     let key = path.steps.last().map(String::as_str).unwrap_or_default();
     if let Some((_, takes)) = TAKES.iter().find(|(of, _)| *of == key) {

@@ -1,4 +1,4 @@
-//! What an operator may have meant by a word that is not known.
+//! Suggestions for unknown words.
 
 /// `did you mean `url`? `, or nothing if no known word is close to this one.
 pub(crate) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> String {

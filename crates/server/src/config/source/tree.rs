@@ -40,7 +40,7 @@ fn from_value(value: DeValue<'_>) -> Value {
             // A larger number is out of every bound here.
             Err(_) => u64::MAX.into(),
         },
-        // Infinity and numbers that are none are out of every bound here, too.
+        // Infinity and NaN are out of every bound here, too.
         DeValue::Float(number) => number
             .as_str()
             .replace('_', "")

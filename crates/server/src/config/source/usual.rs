@@ -1,6 +1,6 @@
-//! What holds until it is defined otherwise: three plans, and a rule for what no other rule matches.
+//! Built-in entries: three plans, and a rule for requests that no other rule matches.
 //!
-//! A file that adds a plan or a rule of its own loses none of these. Each goes when one of its name takes its place; the
+//! A file that adds a plan or a rule keeps these. Each is replaced by an entry of its name; the
 //! rule also by `unmatched = "pass"`.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What an explanation means, and what to change, in sentences.
+//! Advice: the meaning of an explanation, and what to change, in sentences.
 
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ impl Explanation {
                 "The key is no tenant, so it has the plan of anonymous callers, `{plan}`. With the API key of a tenant the \
                  caller has a plan of its own (`spile tenant add`)."
             ),
-            // A permit is one permit, whatever a request costs.
+            // A permit is one permit at any cost.
             _ if limit.is_some_and(Limit::is_concurrency) => {
                 format!("To allow more, raise {member} of plan `{plan}`.")
             }
@@ -258,7 +258,7 @@ impl ShadowOutcome {
     }
 }
 
-/// What the gateway does with the request that is described.
+/// The gateway's treatment of the request that is described.
 fn when_routed(asked: &ExplainQuestion<'_>) -> Vec<String> {
     let Some(route) = asked.route else {
         let unrouted = asked.has_gateway && asked.request.is_some() && asked.rule.is_none();

@@ -7,7 +7,7 @@ use spile_policy::{Policy, ResolvedKey, identity};
 
 use super::Decider;
 
-/// How many lines of denials are told.
+/// The most lines of denials that are shown.
 const MOST: usize = 8;
 
 /// The last denials of a key that this instance has seen.

@@ -21,13 +21,13 @@ use super::Decider;
 use super::buckets::{BucketState, states, whole_ms};
 use crate::input::tokens::Tokens;
 
-/// What is to be explained.
+/// The question to explain.
 pub(crate) struct ExplainQuestion<'a> {
     /// Who pays.
     pub(crate) key: &'a str,
     /// The rule, or the limit of a route, if one is named.
     pub(crate) rule: Option<&'a str>,
-    /// What a request spends, if that is not the cost of the rule.
+    /// The cost of a request, if it is not that of the rule.
     pub(crate) cost: Option<Amount>,
     /// The request, if one is described.
     pub(crate) request: Option<Facts<'a>>,
@@ -45,7 +45,7 @@ pub(crate) struct ExplainQuestion<'a> {
 pub(crate) struct Explanation {
     /// The key, as it was asked about.
     key: String,
-    /// The rule that was looked at. `null` if there is none.
+    /// The rule that was examined. `null` without a rule.
     rule: Option<String>,
     /// Why this rule.
     chosen: RuleChoice,
@@ -53,7 +53,7 @@ pub(crate) struct Explanation {
     route: Option<String>,
     /// The limits of that route that the request falls under besides the rule.
     route_limits: Vec<String>,
-    /// What a request of this key would meet now.
+    /// The outcome of a request of this key now.
     outcome: ExplainedOutcome,
     /// The tenant that pays, if the key is one.
     tenant: Option<String>,
@@ -62,7 +62,7 @@ pub(crate) struct Explanation {
     /// Tokens that a request spends under the rule.
     #[schema(value_type = f64, minimum = 0)]
     cost: Tokens,
-    /// What rules in shadow mode would have decided. They count, and never block.
+    /// The decisions of rules in shadow mode. They count, and never block.
     shadow: Vec<ShadowOutcome>,
     /// Milliseconds until a request would pass.
     retry_after_ms: u64,
@@ -70,11 +70,11 @@ pub(crate) struct Explanation {
     buckets: Vec<ExplainedBucket>,
     /// The last denials of the key that this instance has seen, the newest first.
     denials: Vec<KeyDenial>,
-    /// What it means, and what to change, in sentences.
+    /// The meaning, and what to change, in sentences.
     advice: Vec<String>,
 }
 
-/// What a rule in shadow mode would have decided about a request.
+/// The decision of a rule in shadow mode about a request.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ShadowOutcome {
@@ -104,7 +104,7 @@ pub(crate) enum RuleChoice {
     None,
 }
 
-/// What a request of the key would meet now.
+/// The outcome of a request of the key now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ExplainedOutcome {
@@ -116,7 +116,7 @@ pub(crate) enum ExplainedOutcome {
     Banned,
     /// Nothing limits it.
     Unlimited,
-    /// The rule is for tenants, and the key is none.
+    /// The rule applies to tenants only, and this key is not a tenant's.
     TenantsOnly,
     /// The rule looks for a key that such a request does not have.
     NoKey,
@@ -150,7 +150,7 @@ struct ExplainedBucket {
 /// denied the key last, or else the default.
 pub(crate) async fn explain(decider: &Decider, asked: &ExplainQuestion<'_>) -> Result<Explanation, AskError> {
     let policy = asked.route.map_or_else(|| decider.policy(), |route| route.policy().clone());
-    // Refuses a key that is none, even if nothing is asked about it.
+    // Refuses an invalid key even if no rule asks about it.
     policy.buckets_of(asked.key, None)?;
     let denials = SeenDenials::of(decider, &policy, asked.key);
     let (subject, chosen) = Subject::choose(&policy, asked, &denials)?;
@@ -170,7 +170,7 @@ pub(crate) async fn explain(decider: &Decider, asked: &ExplainQuestion<'_>) -> R
     Ok(explained)
 }
 
-/// What a request meets that is refused whatever its buckets hold.
+/// The outcome of a request that is refused regardless of its buckets.
 fn refused_outcome(why: PolicyRefusal) -> Result<ExplainedOutcome, AskError> {
     match why {
         PolicyRefusal::Banned { .. } => Ok(ExplainedOutcome::Banned),

@@ -7,7 +7,7 @@ use spile_policy::{
 use super::denials::SeenDenials;
 use super::{ExplainQuestion, RuleChoice, plan_of};
 
-/// What a request is looked at under.
+/// The rule or plans under which a request is explained.
 pub(super) enum Subject<'a> {
     /// A request: the most specific rule for it, and the limits of its route.
     Request { facts: &'a Facts<'a>, route: Option<&'a str>, rule: Option<&'a Rule>, limits: Vec<&'a Rule> },
@@ -58,7 +58,7 @@ impl<'a> Subject<'a> {
         denials.newest.iter().find_map(|denial| policy.rule(&denial.rule)).map(Self::Rule)
     }
 
-    /// What the key owes.
+    /// The charges of the key.
     pub(super) fn owed(&self, policy: &Policy, asked: &ExplainQuestion<'_>) -> Result<Owed, AskError> {
         match self {
             Self::Request { facts, .. } => {

@@ -1,16 +1,16 @@
 //! Metrics of the process, by the names that Prometheus' client libraries use. Read from `/proc` when they are asked for;
-//! on systems without it there are none.
+//! systems without it have no such metrics.
 
 use std::fmt::Write;
 use std::fs;
 
 use rustix::param::clock_ticks_per_second;
 
-/// What the kernel knows of this process.
+/// The kernel's figures of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct ProcessStats {
     cpu_seconds: f64,
-    /// `None` if the kernel does not tell when it was booted.
+    /// `None` if the kernel does not report when it was booted.
     start_time_seconds: Option<f64>,
     threads: u64,
     virtual_bytes: u64,
@@ -21,7 +21,7 @@ pub(super) struct ProcessStats {
 }
 
 impl ProcessStats {
-    /// The current figures. `None` if the kernel does not tell them.
+    /// The current figures. `None` if the kernel does not report them.
     pub(super) fn read() -> Option<Self> {
         let text = |name: &str| fs::read_to_string(format!("/proc/{name}")).ok();
         let open_fds = fs::read_dir("/proc/self/fd").ok()?.count() as u64;

@@ -31,7 +31,7 @@ for i = 4, #ARGV, 3 do
   end
 end
 for i = 2, #KEYS do
-  -- The revision tells readers that the minute has changed.
+  -- The revision shows readers that the minute has changed.
   if type(redis.pcall('HINCRBY', KEYS[i], 'v', 1)) == 'table' then
     redis.call('HSET', KEYS[i], 'v', 1)
   end

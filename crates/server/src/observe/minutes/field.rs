@@ -13,7 +13,7 @@ pub(super) fn fields(by: GroupBy, name: &str, counts: OutcomeCounts) -> impl Ite
     non_zero.map(move |(outcome, count)| (format!("{by}:{outcome}:{name}"), count))
 }
 
-/// What a field counts. `None` if the field has another format.
+/// The group and outcome that a field counts. `None` if the field has another format.
 pub(super) fn read(field: &str, count: u64) -> Option<(GroupBy, &str, OutcomeCounts)> {
     let (by, rest) = field.split_once(':')?;
     let (outcome, name) = rest.split_once(':')?;

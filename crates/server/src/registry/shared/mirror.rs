@@ -7,7 +7,7 @@ use crate::config::Spec;
 use crate::registry::quarantine::{NO_ENTRY, Quarantine};
 use crate::registry::{Entries, Which};
 
-/// A moment in the registry's life. The stamp tells two changes apart that got the same number, as happens when Redis
+/// A moment in the registry's life. The stamp distinguishes two changes that got the same number, as happens when Redis
 /// forgets the last one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Version {
@@ -20,9 +20,9 @@ pub(super) struct Version {
 pub(super) struct Mirror {
     pub(super) version: Version,
     pub(super) entries: Arc<Entries>,
-    /// What cannot be read as an entry.
+    /// Documents that cannot be read as an entry.
     pub(super) broken: Quarantine,
-    /// The same as it is in Redis, so that it can be put back there.
+    /// The documents as they are in Redis, so that they can be put back there.
     raw: BTreeMap<String, Vec<u8>>,
 }
 
@@ -32,7 +32,7 @@ impl Mirror {
         Self { version, ..Self::default() }
     }
 
-    /// Notes the document under a name, or that there is none any more.
+    /// Records the document under a name, or its removal.
     pub(super) fn note(&mut self, name: &str, document: Option<&[u8]>) {
         self.mend(name);
         match (Which::parse(name), document) {

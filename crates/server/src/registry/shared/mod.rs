@@ -59,7 +59,7 @@ impl SharedRegistry {
         &self.mirror.entries
     }
 
-    /// What in the copy cannot be read as an entry.
+    /// Documents of the copy that cannot be read as an entry.
     pub(super) const fn broken(&self) -> &Quarantine {
         &self.mirror.broken
     }
@@ -232,13 +232,13 @@ impl SharedRegistry {
     }
 }
 
-/// What following the changes has led to.
+/// The result of reading changes.
 enum Looked {
-    /// There are none.
+    /// No changes.
     Current {
         /// How many documents there are.
         documents: usize,
-        /// The same, or the names in their order if those are fewer.
+        /// The number of documents, or of the names in their order if those are fewer.
         count: usize,
     },
     UpTo(Then),

@@ -4,7 +4,7 @@ use spile_redis::Value;
 
 use super::mirror::{Mirror, Version};
 
-/// What a page leads to.
+/// The next step after a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Then {
     /// There is no more.

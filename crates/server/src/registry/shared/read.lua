@@ -3,10 +3,10 @@
 -- KEYS: entries  a hash: name to document
 --       order    a sorted set: the names of the entries, by the version that last changed them
 --       history  a sorted set: "stamp name" of the latest changes, by version
--- ARGV: the version and its stamp that the reader stands on ("0" and "" for none); where pages go on ("" for changes
+-- ARGV: the version and its stamp that the reader has ("0" and "" for none); where pages go on ("" for changes
 --       instead of pages); how many bytes a page may hold
 -- Returns the head's version and stamp; "done", "more" or "lost"; the version and stamp that this page leads to; how many
--- documents there are; how many of those and of the names in the order, whichever are fewer; then each name with its document, or with nothing where it is gone. "lost" says that what the reader stands on is not
+-- documents there are; how many of those and of the names in the order, whichever are fewer; then each name with its document, or with nothing where it is gone. "lost" means that the reader's version is not
 -- part of this history, or too far back: start over.
 local entries, order, history = KEYS[1], KEYS[2], KEYS[3]
 local since, stamp, after, most_bytes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])

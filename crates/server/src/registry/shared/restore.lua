@@ -1,8 +1,8 @@
 -- Puts a whole registry back where Redis has lost all of it or a part, if no other instance has yet.
 --
 -- KEYS: entries, order, history: see read.lua
--- ARGV: the version and stamp of the head that is there ("0" and "" for none); the version to stand at; its stamp; the
---       channel to tell; how many documents there should be; then each name with its document
+-- ARGV: the version and stamp of the head that is there ("0" and "" for none); the version to restore; its stamp; the
+--       channel to notify; how many documents there should be; then each name with its document
 -- Returns "done", or "stale" if the head is another one, or nothing is missing.
 local entries, order, history = KEYS[1], KEYS[2], KEYS[3]
 local since, since_stamp, version, stamp, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

@@ -2,7 +2,7 @@
 -- the same stamp changes nothing and says the same.
 --
 -- KEYS: entries, order, history: see read.lua
--- ARGV: the version and stamp that the writer stands on; the stamp of this change; the channel to tell; how many documents
+-- ARGV: the version and stamp that the writer has; the stamp of this change; the channel to notify; how many documents
 --       there are as far as the writer knows; the name; and its document, which is left out where the entry goes
 -- Returns "done" and the version of this change, or "stale".
 local entries, order, history = KEYS[1], KEYS[2], KEYS[3]
@@ -22,7 +22,7 @@ end
 -- A key of another type fails here, where nothing is written yet.
 redis.call('HEXISTS', entries, name)
 redis.call('ZSCORE', order, name)
--- What was deleted by other hands is put back before anything is built on the rest.
+-- Documents that others deleted are put back before a change builds on the rest.
 local ordered = redis.pcall('ZCARD', order)
 if redis.call('HLEN', entries) < known or (type(ordered) == 'number' and ordered < known) then
   return {'stale'}

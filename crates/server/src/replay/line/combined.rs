@@ -13,7 +13,7 @@ use super::{
     LineError, LogRecord, LogTime, LoggedRequest, X_FORWARDED_FOR, add_header, address, host, present,
 };
 
-/// What follows status and size, in quotes.
+/// The quoted fields after status and size.
 const TRAILING: [HeaderName; 3] = [REFERER, USER_AGENT, X_FORWARDED_FOR];
 
 pub(super) fn parse(line: &[u8], wanted: impl Fn(&HeaderName) -> bool) -> Result<LogRecord, LineError> {

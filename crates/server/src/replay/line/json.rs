@@ -46,7 +46,7 @@ const FIELDS: [LogField; 8] = [
 ];
 
 impl LogField {
-    /// What it is called on the command line.
+    /// The name on the command line.
     const fn name(self) -> &'static str {
         match self {
             Self::Time => "time",
@@ -101,7 +101,7 @@ impl LogField {
                 "server_name",
             ],
             Self::User => &["remote_user", "user_id", "user", "ClientUsername"],
-            // No server logs tenants of its own accord: `--field tenant=NAME` says where.
+            // No server logs tenants by default: `--field tenant=NAME` sets the field.
             Self::Tenant => &[],
         }
     }
@@ -172,7 +172,7 @@ impl JsonFields {
         let mut found = FoundFields::default();
         let mut json = serde_json::Deserializer::from_slice(line);
         let walk = ObjectWalk { fields: self, found: &mut found, path: String::new() };
-        // What is after the object is not looked at.
+        // The text after the object is ignored.
         walk.deserialize(&mut json).map_err(|why| LineError::NotJson(category(&why)))?;
         self.record(&found)
     }
@@ -229,7 +229,7 @@ fn capitalized(name: &HeaderName) -> String {
     name.as_str().split('-').map(capital).collect::<Vec<_>>().join("-")
 }
 
-/// What kind of mistake it is and where. The text of serde's own error may show a value.
+/// The kind of fault and its place. The text of serde's error may show a value.
 fn category(why: &serde_json::Error) -> String {
     let kind = match why.classify() {
         serde_json::error::Category::Eof => "it ends too early",
@@ -258,7 +258,7 @@ impl JsonScalar<'_> {
     fn time(&self) -> Option<LogTime> {
         match self {
             Self::Text(text) => LogTime::parse(text.as_bytes()),
-            // A number with a fraction that happens to be zero is told from a whole one by its type.
+            // A number with a fraction of zero differs from a whole one by its type.
             Self::Number(number) => {
                 LogTime::since_epoch(*number).map(|time| LogTime { whole_seconds: false, ..time })
             }
@@ -365,7 +365,7 @@ struct MemberName<'l>(#[serde(borrow)] Cow<'l, str>);
 /// The values of a field: none for `null` and objects, several for a list.
 struct Scalars;
 
-/// The same, or an object to walk through: `request` is a line in one log and an object in another.
+/// Scalars, or an object to walk through: `request` is a line in one log and an object in another.
 struct ScalarsOrObject<'w, 'l>(ObjectWalk<'w, 'l>);
 
 /// Implements what visitors of scalars have in common.

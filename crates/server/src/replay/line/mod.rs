@@ -17,7 +17,7 @@ pub(crate) use self::time::LogTime;
 
 pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// What a line says of a request.
+/// A request as a line records it.
 #[derive(Debug)]
 pub(crate) struct LogRecord {
     pub(crate) time: LogTime,
@@ -53,7 +53,7 @@ pub(crate) enum LineError {
     TooLong(usize),
 }
 
-/// Reads lines of any format: each line tells its own.
+/// Reads lines of any format, which is detected per line.
 #[derive(Debug)]
 pub(crate) struct LineParser {
     json: JsonFields,
@@ -68,7 +68,7 @@ impl LineParser {
         Self { json: json.for_headers(&headers), headers, host }
     }
 
-    /// What a line says. JSON starts with a brace; other lines are in the common format or one that begins like it.
+    /// Parses a line. JSON starts with a brace; other lines are in the common format or one that begins like it.
     pub(crate) fn parse(&self, line: &[u8]) -> Result<LogRecord, LineError> {
         let line = line.trim_ascii();
         let mut record = if line.starts_with(b"{") {

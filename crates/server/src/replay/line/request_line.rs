@@ -7,7 +7,7 @@ use http::{Method, Uri};
 use smol_str::SmolStr;
 use spile_policy::{AmbiguousPath, CleanPath, canonical_host, is_misspelt};
 
-/// What was asked for.
+/// The request of a line.
 #[derive(Debug)]
 pub(crate) struct LoggedRequest {
     pub(crate) method: Method,

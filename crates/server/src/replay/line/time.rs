@@ -80,7 +80,7 @@ fn number(text: &[u8]) -> Option<LogTime> {
     Some(LogTime { whole_seconds: time.whole_seconds && !text.contains(&b'.'), ..time })
 }
 
-/// What of a time is still to be read.
+/// The part of a time that is not parsed yet.
 struct Cursor<'t>(&'t [u8]);
 
 impl Cursor<'_> {

@@ -189,7 +189,7 @@ fn keys_table(body: &mut String, config: &ConfigReport) {
     }
 }
 
-/// Notes, as a list. Nothing if there are none.
+/// Notes as a list. Empty without notes.
 fn list(notes: &[String]) -> String {
     if notes.is_empty() {
         return String::new();

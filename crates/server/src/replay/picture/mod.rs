@@ -1,4 +1,4 @@
-//! The report as a picture: a single SVG, or a page of HTML. Both stand alone: no script, nothing from elsewhere.
+//! The report as a picture: a single SVG, or a page of HTML. Both are self-contained: no script, no external resources.
 
 mod html;
 mod svg;
@@ -13,10 +13,10 @@ use super::text::{exact_time, grouped, shown, span, to_second};
 use spile_core::Micros;
 use std::time::Duration;
 
-/// Rules that get a chart of their own: those that limited most.
+/// The most rules that get a separate chart: those that limited most.
 const MOST_RULES: usize = 12;
 
-/// What the colours mean, in the order in which they are stacked: the class, the words, and where the numbers are.
+/// The legend, in the order in which layers are stacked: the class, the words, and where the numbers are.
 const LAYERS: [(&str, &str); 4] =
     [("ok", "allowed"), ("shadow", "would be limited (shadow)"), ("no", "limited"), ("refused", "refused")];
 
@@ -77,7 +77,7 @@ impl BarChart<'_> {
         paths
     }
 
-    /// What a chart says to a reader who does not see it.
+    /// The text of a chart for readers who do not see it.
     fn described(&self, interval: Duration) -> String {
         let layer = |at: usize| (0..self.intervals).map(|interval| self.layers(interval)[at]).sum::<u64>();
         let parts = LAYERS.iter().enumerate().map(|(at, (_, words))| (words, layer(at)));

@@ -1,4 +1,4 @@
-//! What a replay found out: as a table for people, and as JSON.
+//! The report of a replay: as a table for people, and as JSON.
 
 mod table;
 
@@ -32,7 +32,7 @@ pub(crate) struct ReplayReport {
     pub(super) furthest_behind_ms: u64,
     pub(super) from: String,
     pub(super) to: String,
-    /// What holds for all configurations.
+    /// Notes about all configurations.
     pub(super) notes: Vec<String>,
     pub(super) configs: Vec<ConfigReport>,
     #[serde(skip)]
@@ -48,7 +48,7 @@ pub(super) struct UnreadableLine {
     why: String,
 }
 
-/// What one configuration did.
+/// The results of one configuration.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ConfigReport {
@@ -64,7 +64,7 @@ pub(super) struct ConfigReport {
     pub(super) rules: Vec<RuleReport>,
     /// The keys that were limited most.
     pub(super) keys: Vec<KeyReport>,
-    /// How many keys were limited: at least so many if counts have an error.
+    /// The number of limited keys: a lower bound if counts have an error.
     pub(super) limited_keys: usize,
     /// By how much the count of a key may be too low.
     pub(super) key_count_error: u64,
@@ -88,11 +88,11 @@ pub(super) struct RequestCounts {
     pub(super) limited: u64,
     /// Let through although a rule in shadow mode would have denied.
     pub(super) would_limit: u64,
-    /// Refused whatever the buckets hold.
+    /// Refused regardless of the buckets.
     pub(super) refused: u64,
 }
 
-/// What a rule did.
+/// The results of a rule.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RuleReport {
@@ -107,7 +107,7 @@ pub(super) struct RuleReport {
     pub(super) intervals: IntervalSeries,
 }
 
-/// What a limit did.
+/// The results of a limit.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LimitReport {
@@ -176,7 +176,7 @@ impl ReplayReport {
     }
 }
 
-/// What a reader of the figures has to know of the log.
+/// Notes for readers of the figures about the log.
 fn notes(seen: &LogLines, spread: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if seen.unreadable > 0 {
