@@ -23,12 +23,12 @@ const MAX_NAME: usize = 200;
 
 /// A change that is asked for. Clones are one change.
 #[derive(Clone)]
-pub(crate) struct Audit(Arc<Asked>);
+pub(crate) struct Audit(Arc<AuditedChange>);
 
-struct Asked {
+struct AuditedChange {
     /// Tells the lines of one change from those of another.
     number: u64,
-    by: By,
+    by: Initiator,
     action: &'static str,
     kind: String,
     plan: Option<String>,
@@ -38,7 +38,7 @@ struct Asked {
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum By {
+pub(crate) enum Initiator {
     /// A client of the admin listener.
     Peer(SocketAddr),
     /// A SIGHUP to the process.
@@ -47,7 +47,7 @@ pub(crate) enum By {
     File,
 }
 
-impl fmt::Display for By {
+impl fmt::Display for Initiator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer(peer) => peer.fmt(f),
@@ -59,23 +59,23 @@ impl fmt::Display for By {
 
 impl Audit {
     /// The configuration is to be read again.
-    pub(crate) fn reload(by: By) -> Self {
+    pub(crate) fn reload(by: Initiator) -> Self {
         let audit = Self::new(by, "reload", "config".to_owned(), None);
         audit.name(String::new());
         audit
     }
 
-    fn new(by: By, action: &'static str, kind: String, plan: Option<String>) -> Self {
+    fn new(by: Initiator, action: &'static str, kind: String, plan: Option<String>) -> Self {
         static CHANGES: AtomicU64 = AtomicU64::new(1);
         let number = CHANGES.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(Asked { number, by, action, kind, plan, name: OnceLock::new() }))
+        Self(Arc::new(AuditedChange { number, by, action, kind, plan, name: OnceLock::new() }))
     }
 
     /// Names what is to be changed, and writes the line that goes before the change.
     pub(crate) fn name(&self, name: impl Into<String>) {
         let name: String = name.into().chars().take(MAX_NAME).collect();
         if self.0.name.set(name).is_ok() {
-            let Asked { number, by, action, kind, plan, .. } = &*self.0;
+            let AuditedChange { number, by, action, kind, plan, .. } = &*self.0;
             let name = self.0.name.get();
             tracing::info!(target: "spile::audit", change = number, peer = %by, action, kind, name, plan, "asked for");
         }
@@ -85,7 +85,7 @@ impl Audit {
     pub(crate) fn ended(&self, status: StatusCode) {
         // A request that was refused before its name was known is logged like the others.
         self.name("");
-        let Asked { number, by, action, kind, plan, name } = &*self.0;
+        let AuditedChange { number, by, action, kind, plan, name } = &*self.0;
         let (name, code) = (name.get(), status.as_u16());
         if status.is_success() {
             tracing::info!(target: "spile::audit", change = number, peer = %by, action, kind, name, plan, "changed");
@@ -130,9 +130,9 @@ pub(crate) async fn record(State(state): State<AdminState>, mut request: Request
 }
 
 /// Who asks.
-fn peer_of(request: &Request) -> By {
+fn peer_of(request: &Request) -> Initiator {
     let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-    By::Peer(request.extensions().get().map_or(unknown, |ConnectInfo(peer)| *peer))
+    Initiator::Peer(request.extensions().get().map_or(unknown, |ConnectInfo(peer)| *peer))
 }
 
 /// The change that a request asks for: `/admin/v1/{kind}`, and the name in the path if there is one.

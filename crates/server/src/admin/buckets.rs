@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
-use super::extract::{Asked, Name};
+use super::extract::{Name, QueryParams};
 use crate::decide::buckets::{self, BucketState, BucketsError, field_of};
 use crate::http::Problem;
 use crate::input::fault::Fault;
-use crate::openapi::{BadName, Guarded, StoreFailed};
+use crate::openapi::{AuthErrors, BadName, StoreFailed};
 
 /// Which of a key's buckets are meant.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct BucketSelector {
     /// The plan whose buckets are meant; all plans, where none is named.
     #[param(nullable = false, format = "plan-name")]
     plan: Option<String>,
@@ -42,14 +42,14 @@ pub(super) struct Buckets {
     params(
         ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of text without control characters.",
          min_length = 1, max_length = 1024, format = "identity"),
-        Which
+        BucketSelector
     ),
-    responses((status = 200, description = "Its buckets.", body = Buckets), BadName, StoreFailed, Guarded)
+    responses((status = 200, description = "Its buckets.", body = Buckets), BadName, StoreFailed, AuthErrors)
 )]
 pub(super) async fn inspect(
     State(state): State<AdminState>,
     Name(key): Name,
-    Asked(which): Asked<Which>,
+    QueryParams(which): QueryParams<BucketSelector>,
 ) -> Result<Json<Buckets>, Problem> {
     let buckets = buckets::inspect(&state.decider, &key, which.plan.as_deref()).await?;
     Ok(Json(Buckets { key, buckets }))
@@ -65,14 +65,14 @@ pub(super) async fn inspect(
     params(
         ("key" = String, Path, description = "Who pays: 1 to 1024 bytes of text without control characters.",
          min_length = 1, max_length = 1024, format = "identity"),
-        Which
+        BucketSelector
     ),
-    responses((status = 204, description = "They are full."), BadName, StoreFailed, Guarded)
+    responses((status = 204, description = "They are full."), BadName, StoreFailed, AuthErrors)
 )]
 pub(super) async fn reset(
     State(state): State<AdminState>,
     Name(key): Name,
-    Asked(which): Asked<Which>,
+    QueryParams(which): QueryParams<BucketSelector>,
 ) -> Result<StatusCode, Problem> {
     buckets::reset(&state.decider, &key, which.plan.as_deref()).await?;
     Ok(StatusCode::NO_CONTENT)

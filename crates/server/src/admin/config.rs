@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::AdminState;
 use crate::config::LoadError;
 use crate::http::Problem;
-use crate::openapi::Guarded;
+use crate::openapi::AuthErrors;
 use crate::registry::split;
 use crate::secret::mask;
 
@@ -23,7 +23,7 @@ use crate::secret::mask;
     operation_id = "showConfig",
     security(("token" = [])),
     responses((status = 200, description = "The configuration in force, as TOML.", body = String,
-               content_type = "application/toml"), Guarded)
+               content_type = "application/toml"), AuthErrors)
 )]
 pub(super) async fn show(State(state): State<AdminState>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/toml")], mask(&state.control.config().to_string()))
@@ -54,7 +54,7 @@ pub(super) struct Reloaded {
         (status = 200, description = "The file is in force, or there is none.", body = Reloaded),
         (status = 422, description = "The file does not work; `errors` has each mistake with its line. What was in \
          force still is.", body = crate::openapi::Problem, content_type = "application/problem+json"),
-        Guarded
+        AuthErrors
     )
 )]
 pub(super) async fn reload(State(state): State<AdminState>) -> Response {
@@ -165,7 +165,7 @@ impl RegistryState {
     tag = "server",
     operation_id = "showStore",
     security(("token" = [])),
-    responses((status = 200, description = "The store.", body = StoreReport), Guarded)
+    responses((status = 200, description = "The store.", body = StoreReport), AuthErrors)
 )]
 pub(super) async fn store(State(admin): State<AdminState>) -> Json<StoreReport> {
     let store = admin.decider.store();

@@ -17,7 +17,7 @@ use crate::control::{Change, Changed, Condition, ControlError, Entry};
 use crate::http::Problem;
 use crate::input::fault::Fault;
 use crate::input::segment;
-use crate::registry::{Kind, RegistryError, Which};
+use crate::registry::{EntryId, Kind, RegistryError};
 
 pub(super) fn list(state: &AdminState, kind: Kind) -> Response {
     let entries = state.control.list(kind);
@@ -26,7 +26,7 @@ pub(super) fn list(state: &AdminState, kind: Kind) -> Response {
 }
 
 pub(super) fn show(state: &AdminState, kind: Kind, name: String) -> Result<Response, Problem> {
-    let which = Which { kind, name };
+    let which = EntryId { kind, name };
     let config = state.control.config();
     match state.control.get(&which) {
         Some(entry) => Ok(shown(StatusCode::OK, entry)),
@@ -41,7 +41,7 @@ pub(super) fn show(state: &AdminState, kind: Kind, name: String) -> Result<Respo
 
 pub(super) async fn put(
     state: AdminState,
-    which: Which,
+    which: EntryId,
     headers: HeaderMap,
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
@@ -65,10 +65,10 @@ pub(super) async fn create(
     JsonBody(body): JsonBody,
 ) -> Result<Response, Problem> {
     let member = kind.name_member();
-    let (name, spec) = read(&Which { kind, name: String::new() }, &body)?;
+    let (name, spec) = read(&EntryId { kind, name: String::new() }, &body)?;
     let name = name.ok_or_else(|| unfit(&Fault::new(member, "is missing: what the entry is called")))?;
     audit.name(&*name);
-    let which = Which { kind, name };
+    let which = EntryId { kind, name };
     match state.control.change(&which, &Change::Put(Arc::new(spec)), &Condition::Absent).await {
         Ok(Changed { entry, .. }) => {
             let mut response = shown(StatusCode::CREATED, entry.ok_or(ControlError::Missing)?);
@@ -84,7 +84,7 @@ pub(super) async fn create(
 }
 
 /// Parses a body, and returns the name that it has. The error lists every fault.
-fn read(which: &Which, body: &[u8]) -> Result<(Option<String>, Spec), Problem> {
+fn read(which: &EntryId, body: &[u8]) -> Result<(Option<String>, Spec), Problem> {
     let mut faults = Faults::default();
     let read = Spec::read(which, body, &mut faults).map_err(|why| {
         let several = why.starts_with("trailing characters");
@@ -101,7 +101,7 @@ pub(super) async fn remove(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let condition = condition(&headers)?;
-    match state.control.change(&Which { kind, name }, &Change::Delete, &condition).await {
+    match state.control.change(&EntryId { kind, name }, &Change::Delete, &condition).await {
         Ok(_) => Ok(StatusCode::NO_CONTENT),
         Err(ControlError::Wrong(users)) => Err(in_use(users.lines().collect())),
         Err(other) => Err(other.into()),
@@ -109,7 +109,7 @@ pub(super) async fn remove(
 }
 
 /// Where the entry of this name is.
-fn place(Which { kind, name }: &Which) -> HeaderValue {
+fn place(EntryId { kind, name }: &EntryId) -> HeaderValue {
     let path = format!("/admin/v1/{kind}/{}", segment(name));
     HeaderValue::from_str(&path).expect("what is not plain is spelt out")
 }
@@ -157,7 +157,7 @@ fn unfit(fault: &Fault) -> Problem {
 }
 
 /// Why an entry was not put. Faults are reported in the spelling of the request.
-fn refused(why: ControlError, which: &Which) -> Problem {
+fn refused(why: ControlError, which: &EntryId) -> Problem {
     match why {
         ControlError::Wrong(why) => wrong(StatusCode::UNPROCESSABLE_ENTITY, own_lines(&why, which)),
         other => other.into(),
@@ -181,7 +181,7 @@ fn wrong(status: StatusCode, lines: Vec<String>) -> Problem {
 }
 
 /// Each mistake, with places in the entry itself as its sender knows them: `refill`, not `plans/gold.refill`.
-fn own_lines(wrong: &ConfigError, which: &Which) -> Vec<String> {
+fn own_lines(wrong: &ConfigError, which: &EntryId) -> Vec<String> {
     let own = |line: String| match line.strip_prefix(&which.to_string()) {
         Some(rest) if rest.starts_with('.') => rest[1..].to_owned(),
         Some(rest) if rest.starts_with(':') => format!("{}{rest}", which.kind.name_member()),

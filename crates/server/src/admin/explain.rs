@@ -9,12 +9,12 @@ use spile_policy::{AskError, CleanPath, Facts, canonical_host};
 use utoipa::IntoParams;
 
 use super::AdminState;
-use super::extract::Asked;
+use super::extract::QueryParams;
 use crate::decide::explanation::{ExplainQuestion, Explanation, explain};
 use crate::http::Problem;
 use crate::input::fault::Fault;
 use crate::input::tokens::Tokens;
-use crate::openapi::{BadName, Guarded};
+use crate::openapi::{AuthErrors, BadName};
 
 /// The key, and the rule or a request that leads to one.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -53,11 +53,11 @@ pub(super) struct ExplainQuery {
     operation_id = "explainKey",
     security(("token" = [])),
     params(ExplainQuery),
-    responses((status = 200, description = "Why.", body = Explanation), BadName, Guarded)
+    responses((status = 200, description = "Why.", body = Explanation), BadName, AuthErrors)
 )]
 pub(super) async fn show(
     State(state): State<AdminState>,
-    Asked(query): Asked<ExplainQuery>,
+    QueryParams(query): QueryParams<ExplainQuery>,
 ) -> Result<Json<Explanation>, Problem> {
     let (headers, host) = (HeaderMap::new(), host(query.host.as_deref())?);
     let method: Method = match query.method.as_deref() {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::AdminState;
-use crate::openapi::Guarded;
+use crate::openapi::AuthErrors;
 
 /// Every route of the gateway.
 #[derive(Serialize, ToSchema)]
@@ -40,7 +40,7 @@ struct RouteStatus {
     tag = "server",
     operation_id = "listRoutes",
     security(("token" = [])),
-    responses((status = 200, description = "The routes.", body = Routes), Guarded)
+    responses((status = 200, description = "The routes.", body = Routes), AuthErrors)
 )]
 pub(super) async fn list(State(state): State<AdminState>) -> Json<Routes> {
     let config = state.control.config();

@@ -12,8 +12,8 @@ use super::AdminState;
 use super::extract::Name;
 use crate::control::{Change, Condition};
 use crate::http::Problem;
-use crate::openapi::{BadName, Guarded, Missing, Unkept};
-use crate::registry::{Kind, Which};
+use crate::openapi::{AuthErrors, BadName, Missing, SaveErrors};
+use crate::registry::{EntryId, Kind};
 
 /// Random bytes in an API key.
 const KEY_BYTES: usize = 24;
@@ -44,15 +44,15 @@ pub(super) struct NewKey {
          body = crate::openapi::Problem, content_type = "application/problem+json"),
         BadName,
         Missing,
-        Unkept,
-        Guarded
+        SaveErrors,
+        AuthErrors
     )
 )]
 pub(super) async fn add_key(State(state): State<AdminState>, Name(id): Name) -> Result<Response, Problem> {
     let api_key =
         random_key().map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "no randomness"))?;
     let hash = ApiKeyHash::of(api_key.as_bytes());
-    let which = Which { kind: Kind::Tenants, name: id };
+    let which = EntryId { kind: Kind::Tenants, name: id };
     state.control.change(&which, &Change::AddKey(hash), &Condition::Always).await?;
     Ok((StatusCode::CREATED, Json(NewKey { api_key })).into_response())
 }

@@ -12,9 +12,10 @@ use super::extract::{JsonBody, Name};
 use crate::config::{PlanSpec, RuleSpec, TenantSpec};
 use crate::http::Problem;
 use crate::openapi::{
-    BadName, Conditions, Guarded, Kept, Made, Missing, Put, Shown, StillThere, Unchanged, Unmade,
+    AuthErrors, BadName, Conditions, CreateErrors, CreatedResponse, DeleteConditions, DeleteErrors, Missing,
+    PutErrors, PutResponse, ShowResponse,
 };
-use crate::registry::{Kind, Which};
+use crate::registry::{EntryId, Kind};
 
 /// The five handlers of a kind. utoipa describes functions that exist, so they cannot be one set of generic ones.
 macro_rules! api {
@@ -37,7 +38,7 @@ macro_rules! api {
                 operation_id = concat!("list", $Ones),
                 summary = concat!("Lists the ", stringify!($module), "."),
                 security(("token" = [])),
-                responses((status = 200, description = "All of them.", body = $list), Guarded)
+                responses((status = 200, description = "All of them.", body = $list), AuthErrors)
             )]
             pub(crate) async fn list(State(state): State<AdminState>) -> Response {
                 entries::list(&state, Kind::$kind)
@@ -51,7 +52,7 @@ macro_rules! api {
                 summary = concat!("Makes a ", $one, " under the `", $member, "` that it brings along, unless that is taken."),
                 security(("token" = [])),
                 request_body = $spec,
-                responses(Made<$spec>, Unmade, Guarded)
+                responses(CreatedResponse<$spec>, CreateErrors, AuthErrors)
             )]
             pub(crate) async fn create(
                 State(state): State<AdminState>,
@@ -69,7 +70,7 @@ macro_rules! api {
                 summary = concat!("Shows a ", $one, "."),
                 security(("token" = [])),
                 params(($member = String, Path, description = "What it is called.", $($bounds)*)),
-                responses(Shown<$spec>, BadName, Missing, Guarded)
+                responses(ShowResponse<$spec>, BadName, Missing, AuthErrors)
             )]
             pub(crate) async fn show(State(state): State<AdminState>, Name(name): Name) -> Result<Response, Problem> {
                 entries::show(&state, Kind::$kind, name)
@@ -84,7 +85,7 @@ macro_rules! api {
                 security(("token" = [])),
                 params(($member = String, Path, description = "What it is called.", $($bounds)*), Conditions),
                 request_body = $spec,
-                responses(Put<$spec>, Unchanged, Guarded)
+                responses(PutResponse<$spec>, PutErrors, AuthErrors)
             )]
             pub(crate) async fn put(
                 State(state): State<AdminState>,
@@ -92,7 +93,7 @@ macro_rules! api {
                 headers: HeaderMap,
                 body: JsonBody,
             ) -> Result<Response, Problem> {
-                entries::put(state, Which { kind: Kind::$kind, name }, headers, body).await
+                entries::put(state, EntryId { kind: Kind::$kind, name }, headers, body).await
             }
 
             #[utoipa::path(
@@ -102,8 +103,8 @@ macro_rules! api {
                 operation_id = concat!("remove", $One),
                 summary = concat!("Removes a ", $one, " from the registry. What the file says about that name holds again."),
                 security(("token" = [])),
-                params(($member = String, Path, description = "What it is called.", $($bounds)*), StillThere),
-                responses((status = 204, description = "It is gone."), BadName, Kept, Guarded)
+                params(($member = String, Path, description = "What it is called.", $($bounds)*), DeleteConditions),
+                responses((status = 204, description = "It is gone."), BadName, DeleteErrors, AuthErrors)
             )]
             pub(crate) async fn remove(
                 State(state): State<AdminState>,

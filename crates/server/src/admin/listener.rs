@@ -24,7 +24,7 @@ use crate::decide::Decider;
 use crate::http::{HostCheck, Problem, is_unclear};
 use crate::observe::dashboard_source::DeciderDashboard;
 use crate::observe::metrics::{EmbeddedMetrics, LeaseMetrics, PermitMetrics, RedisGauges, Telemetry};
-use crate::openapi::{self, Guarded, NoOtherMethod};
+use crate::openapi::{self, AuthErrors, NoOtherMethod};
 
 /// Everything that operators can ask of the `admin` listener.
 #[derive(Clone)]
@@ -105,7 +105,7 @@ impl HttpHandler for Admin {
     async fn handle(self, origin: RequestOrigin, mut request: Request<ClientBody>) -> Response<Self::Body> {
         let guarded = is_guarded(request.method(), request.uri().path());
         let response = if is_unclear(origin, &request) {
-            Problem::two_ends().into_response()
+            Problem::ambiguous_length().into_response()
         } else if let Err(problem) = self.hosts.check(&request, guarded) {
             problem.into_response()
         } else {
@@ -130,7 +130,7 @@ pub(crate) fn document() -> OpenApi {
     let mut seen = seen.into_openapi();
     for item in seen.paths.paths.values_mut() {
         // The dashboard does not know that a token guards it here.
-        item.get.iter_mut().for_each(|get| get.responses.responses.extend(Guarded::responses()));
+        item.get.iter_mut().for_each(|get| get.responses.responses.extend(AuthErrors::responses()));
     }
     document.merge(seen);
     document

@@ -8,7 +8,7 @@ use super::extract::Name;
 use crate::control::ControlError;
 use crate::decide::usage::{TenantUsage, usage_of};
 use crate::http::Problem;
-use crate::openapi::{BadName, Guarded, Missing, StoreFailed};
+use crate::openapi::{AuthErrors, BadName, Missing, StoreFailed};
 
 /// Shows what a tenant has used of its quotas in the windows of this moment, and what is there under its rates. Spends nothing.
 ///
@@ -29,7 +29,7 @@ use crate::openapi::{BadName, Guarded, Missing, StoreFailed};
         BadName,
         Missing,
         StoreFailed,
-        Guarded
+        AuthErrors
     )
 )]
 pub(super) async fn show(

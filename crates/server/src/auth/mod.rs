@@ -17,7 +17,7 @@ pub(crate) use original::Original;
 pub(crate) use passage::{X_API_KEY, allow, facts};
 
 use crate::config::ProxyKind;
-use crate::decide::{Decider, InForce};
+use crate::decide::{ActivePolicy, Decider};
 use crate::http::{HttpReply, Problem};
 use crate::input::fault::Fault;
 use crate::openapi::{self, Forwarded};
@@ -119,7 +119,7 @@ pub(crate) async fn by_match(
 
 /// The request that is asked about. Only a trusted proxy is believed when it describes one; descriptions by another peer
 /// are ignored.
-fn original(question: &Parts, peer: SocketAddr, in_force: &InForce) -> Result<Original, String> {
+fn original(question: &Parts, peer: SocketAddr, in_force: &ActivePolicy) -> Result<Original, String> {
     if is_trusted(peer, in_force) {
         Original::described(question, in_force.forward_auth.proxy)
     } else {
@@ -127,7 +127,7 @@ fn original(question: &Parts, peer: SocketAddr, in_force: &InForce) -> Result<Or
     }
 }
 
-fn is_trusted(peer: SocketAddr, in_force: &InForce) -> bool {
+fn is_trusted(peer: SocketAddr, in_force: &ActivePolicy) -> bool {
     in_force.clients.trusted_proxies.contain(peer.ip())
 }
 

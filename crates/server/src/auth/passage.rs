@@ -10,7 +10,7 @@ use spile_policy::{Credential, Facts, Owed, PolicyRefusal, single_value};
 use spile_tower::client::{ClientAddress, Forwarding};
 
 use super::original::Original;
-use crate::decide::{Decider, InForce};
+use crate::decide::{ActivePolicy, Decider};
 use crate::http::Problem;
 
 pub(crate) const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -20,7 +20,7 @@ pub(crate) fn facts<'a>(
     request: &'a Parts,
     original: &'a Original,
     peer: SocketAddr,
-    in_force: &InForce,
+    in_force: &ActivePolicy,
 ) -> Facts<'a> {
     let (clients, policy, headers) = (&in_force.clients, &in_force.policy, &request.headers);
     let trusted = clients.trusted_proxies.contain(peer.ip());

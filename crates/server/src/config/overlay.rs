@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use foldhash::HashSet;
 
-use super::source::{At, Faults};
+use super::source::{Faults, Place};
 use super::spec::{OfKind, Spec};
 use super::{Checked, Config, ConfigError, LoadError, check_unmatched, read};
-use crate::registry::{Entries, Kind, Overlay, Quarantine, Which};
+use crate::registry::{Entries, EntryId, Kind, Overlay, Quarantine};
 
 /// The entries of a registry.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Config {
     /// Returns the file with one entry put, or removed if `spec` is `None`. `offered` is what the registry then holds.
     pub(crate) fn with_change(
         &self,
-        which: &Which,
+        which: &EntryId,
         spec: Option<Arc<Spec>>,
         offered: &Offered,
     ) -> Result<Self, ConfigError> {
@@ -180,10 +180,10 @@ impl<'a, T: OfKind> Defined<'a, T> {
 
 impl<T> Defined<'_, T> {
     /// The way to it, from the list in the file that it may be part of.
-    pub(super) fn at<'b>(&'b self, list: &'b At<'b>) -> At<'b> {
+    pub(super) fn at<'b>(&'b self, list: &'b Place<'b>) -> Place<'b> {
         match self.index {
             Some(index) => list.item(index),
-            None => At::entry(self.kind, self.name.unwrap_or_default()),
+            None => Place::entry(self.kind, self.name.unwrap_or_default()),
         }
     }
 }
@@ -192,10 +192,10 @@ impl<T> Defined<'_, T> {
 fn set_aside(overlay: &mut Overlay, wrong: &Quarantine, standing: &Entries) {
     for (entry, why) in wrong.iter() {
         overlay.quarantine.add(entry, why);
-        let Some(Which { kind, name }) = Which::parse(entry) else { continue };
+        let Some(EntryId { kind, name }) = EntryId::parse(entry) else { continue };
         let entries = Arc::make_mut(&mut overlay.entries);
         let before = standing.get(kind, &name).filter(|before| entries.get(kind, &name) != Some(before));
-        entries.set(&Which { kind, name }, before.cloned());
+        entries.set(&EntryId { kind, name }, before.cloned());
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     fn put(entries: &mut Entries, kind: Kind, name: &str, document: &Value) {
-        let which = Which { kind, name: name.to_owned() };
+        let which = EntryId { kind, name: name.to_owned() };
         let spec = Spec::read_text(&which, document.to_string().as_bytes()).expect("it can be read");
         entries.set(&which, Some(Arc::new(spec)));
     }

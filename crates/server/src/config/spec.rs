@@ -6,9 +6,9 @@ use utoipa::ToSchema;
 
 use super::plan::PlanSpec;
 use super::rule::RuleSpec;
-use super::source::{At, Faults, read_json};
+use super::source::{Faults, Place, read_json};
 use super::tenant::TenantSpec;
-use crate::registry::{Kind, Which};
+use crate::registry::{EntryId, Kind};
 
 /// Where an entry comes from.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -34,11 +34,11 @@ impl Spec {
     /// can be sent back. Also returns the name that it says it has. `None` if there are faults, and an error if it is no
     /// JSON object.
     pub(crate) fn read(
-        which: &Which,
+        which: &EntryId,
         text: &[u8],
         faults: &mut Faults,
     ) -> Result<Option<(Option<String>, Self)>, String> {
-        let at = At::entry(which.kind, &which.name);
+        let at = Place::entry(which.kind, &which.name);
         let spec = match which.kind {
             Kind::Plans => read_json(text, &at, faults)?.map(Self::Plan),
             Kind::Rules => read_json(text, &at, faults)?.map(Self::Rule),
@@ -48,7 +48,7 @@ impl Spec {
     }
 
     /// Reads the JSON that a registry keeps under this name, or says why it cannot be read.
-    pub(crate) fn read_text(which: &Which, text: &[u8]) -> Result<Self, String> {
+    pub(crate) fn read_text(which: &EntryId, text: &[u8]) -> Result<Self, String> {
         let mut faults = Faults::sparing_entries();
         match Self::read(which, text, &mut faults) {
             Ok(Some((_, spec))) => Ok(spec),

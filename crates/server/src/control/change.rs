@@ -6,7 +6,7 @@ use spile_policy::{ApiKeyHash, Tenant};
 
 use super::{ControlError, Entry};
 use crate::config::{Config, Spec, TenantSpec};
-use crate::registry::{Registry, Which};
+use crate::registry::{EntryId, Registry};
 
 /// The most API keys that a tenant can be given one by one.
 const MOST_KEYS: usize = 100;
@@ -48,7 +48,7 @@ impl Change {
     /// The entry that the registry shall hold, or `None` if it is removed. `config` is in force.
     pub(super) fn spec(
         &self,
-        which: &Which,
+        which: &EntryId,
         config: &Config,
         registry: &Registry,
     ) -> Result<Option<Arc<Spec>>, ControlError> {
@@ -88,7 +88,7 @@ impl Condition {
 
 /// A tenant keeps its keys unless the new entry has a list of them: they are not shown, and so cannot be sent back. A
 /// tenant in quarantine keeps those of its entry.
-fn with_keys(which: &Which, config: &Config, registry: &Registry, spec: &Arc<Spec>) -> Arc<Spec> {
+fn with_keys(which: &EntryId, config: &Config, registry: &Registry, spec: &Arc<Spec>) -> Arc<Spec> {
     let Spec::Tenant(tenant_spec @ TenantSpec { api_keys: None, .. }) = &**spec else {
         return Arc::clone(spec);
     };

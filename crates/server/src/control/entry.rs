@@ -6,7 +6,7 @@ use spile_core::Plan;
 use spile_policy::{Rule, Tenant};
 
 use crate::config::{Config, PlanSpec, RuleSpec, Source, Spec, TenantSpec};
-use crate::registry::{Kind, Which};
+use crate::registry::{EntryId, Kind};
 
 /// An entry as it is in force.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Entry {
     }
 
     /// One entry. Only that one is written out: there may be a hundred thousand others.
-    pub(super) fn one(config: &Config, Which { kind, name }: &Which) -> Option<Self> {
+    pub(super) fn one(config: &Config, EntryId { kind, name }: &EntryId) -> Option<Self> {
         match kind {
             Kind::Plans => {
                 let plan = config.plans.iter().find(|plan| plan.name().as_str() == name);

@@ -20,7 +20,7 @@ pub(crate) use self::change::{Change, Condition};
 pub(crate) use self::entry::Entry;
 pub(crate) use self::error::ControlError;
 pub(crate) use self::follower::follow;
-pub(crate) use self::standing::Standing;
+pub(crate) use self::standing::ConfigStatus;
 use self::standing::Trouble;
 use crate::config::{Config, Difference, LoadError, Offered, Spec};
 use crate::decide::Decider;
@@ -28,7 +28,7 @@ use crate::gateway::GatewayHandle;
 use crate::observe::log;
 use crate::observe::metrics::{RefusedGauges, RegistryMetrics, Telemetry};
 use crate::registry::{
-    Entries, Kind, MOST_NAMED, Quarantine, Registry, RegistryError, Which, Written, split,
+    Entries, EntryId, Kind, MOST_NAMED, Quarantine, Registry, RegistryError, Written, split,
 };
 
 /// The most entries that a registry holds.
@@ -44,7 +44,7 @@ pub(crate) struct Control {
     registry: tokio::sync::Mutex<Registry>,
     /// The registry's entries that what is in force was made with.
     entries: Mutex<Arc<Entries>>,
-    standing: Mutex<Standing>,
+    standing: Mutex<ConfigStatus>,
     /// Why the last reload was refused, until one is not.
     refusal: Mutex<Option<String>>,
     /// The configuration in force. Others follow it.
@@ -128,7 +128,7 @@ impl Control {
     }
 
     /// The state of the registry.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> ConfigStatus {
         self.standing.lock().clone()
     }
 
@@ -208,14 +208,14 @@ impl Control {
         Entry::all(&self.config(), kind)
     }
 
-    pub(crate) fn get(&self, which: &Which) -> Option<Entry> {
+    pub(crate) fn get(&self, which: &EntryId) -> Option<Entry> {
         Entry::one(&self.config(), which)
     }
 
     /// Makes one change: it works and is kept, here and for all who share the registry, or it is not made.
     pub(crate) async fn change(
         &self,
-        which: &Which,
+        which: &EntryId,
         change: &Change,
         condition: &Condition,
     ) -> Result<Changed, ControlError> {
@@ -319,7 +319,7 @@ impl Control {
     }
 
     /// Notes that a change was not kept, or may not have been.
-    fn unwritten(&self, which: &Which, change: &Change, why: &RegistryError) {
+    fn unwritten(&self, which: &EntryId, change: &Change, why: &RegistryError) {
         audit_unsure(which, change, why);
         if matches!(why, RegistryError::File(_)) {
             self.metrics.count_file_failure();
@@ -377,7 +377,7 @@ fn put_to_work(decider: &Decider, gateway: Option<&GatewayHandle>, config: &Conf
 }
 
 /// The entries of the registry after the change.
-fn next(registry: &Registry, which: &Which, spec: Option<Arc<Spec>>) -> Result<Offered, ControlError> {
+fn next(registry: &Registry, which: &EntryId, spec: Option<Arc<Spec>>) -> Result<Offered, ControlError> {
     let mut next = offered(registry);
     next.broken.remove(&which.to_string());
     let entries = Arc::make_mut(&mut next.entries);
@@ -385,7 +385,7 @@ fn next(registry: &Registry, which: &Which, spec: Option<Arc<Spec>>) -> Result<O
     if entries.len() > MOST_ENTRIES { Err(ControlError::Full) } else { Ok(next) }
 }
 
-fn audit_unsure(Which { kind, name }: &Which, change: &Change, why: &RegistryError) {
+fn audit_unsure(EntryId { kind, name }: &EntryId, change: &Change, why: &RegistryError) {
     if let RegistryError::Unsure(why) = why {
         let (action, kind) = (change.action(), kind.as_str());
         tracing::warn!(target: "spile::audit", action, kind, name, "may have been changed: {why}");

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The state of the registry. Every change of it is logged once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct ConfigStatus {
     /// The version that is part of what is in force, once it has been read.
     version: Option<u64>,
     trouble: Option<Trouble>,
@@ -33,7 +33,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl Standing {
+impl ConfigStatus {
     /// The version that is in force, once there is one.
     pub(crate) const fn version(&self) -> Option<u64> {
         self.version
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn traffic_waits_for_the_first_version_and_not_for_ever_if_redis_is_out_of_reach() {
-        let mut standing = Standing::default();
+        let mut standing = ConfigStatus::default();
         assert!(standing.waits(), "nothing was read yet");
         for _ in 1..MOST_MISSED {
             standing.out_of_step(Trouble::OutOfReach("refused".to_owned()));
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_no_news() {
-        let mut standing = Standing::default();
+        let mut standing = ConfigStatus::default();
         let refused = |why: &str| Trouble::Refused(why.to_owned());
         assert!(standing.out_of_step(Trouble::OutOfReach("timed out".to_owned())));
         assert!(!standing.out_of_step(Trouble::OutOfReach("refused".to_owned())));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::admin::audit::{Audit, By};
+use crate::admin::audit::{Audit, Initiator};
 use crate::config::Stamp;
 use crate::control::Control;
 
@@ -29,14 +29,14 @@ pub(crate) async fn follow(control: Arc<Control>, mut hangup: Signal) {
     let mut tick = tokio::time::interval(LOOK);
     loop {
         let told = tokio::select! {
-            _ = hangup.recv() => Some(By::Hangup),
+            _ = hangup.recv() => Some(Initiator::Hangup),
             _ = tick.tick() => None,
         };
         let before = std::mem::replace(&mut now, path.and_then(Stamp::of));
         // A file that is gone, or that differs from one look to the next, is still being written: half of it might
         // well be a configuration too.
         let changed = now.is_some() && now == before && now != seen;
-        if let Some(by) = told.or(changed.then_some(By::File)) {
+        if let Some(by) = told.or(changed.then_some(Initiator::File)) {
             seen = now.or(seen);
             let audit = Audit::reload(by);
             // Why one is refused is logged and counted where it arises.

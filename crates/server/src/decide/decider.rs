@@ -34,7 +34,7 @@ const BULK: usize = 512;
 const BULK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The settings that a request is read and answered by. One value that is replaced whole, so that no request sees half of a change.
-pub(crate) struct InForce {
+pub(crate) struct ActivePolicy {
     /// Plans, rules and tenants.
     pub(crate) policy: Arc<Policy>,
     /// Which proxies are trusted to name the client.
@@ -45,7 +45,7 @@ pub(crate) struct InForce {
     pub(crate) resp_password: Option<Secret>,
 }
 
-impl From<&Config> for InForce {
+impl From<&Config> for ActivePolicy {
     fn from(config: &Config) -> Self {
         Self {
             policy: Arc::new(config.policy()),
@@ -59,7 +59,7 @@ impl From<&Config> for InForce {
 /// The limiter with the policy in force: what every door asks.
 pub(crate) struct Decider {
     limiter: RateLimiter<ServerStore>,
-    in_force: ArcSwap<InForce>,
+    in_force: ArcSwap<ActivePolicy>,
     metrics: Watch,
     wall: Arc<dyn Clock>,
     bulk: Semaphore,
@@ -67,7 +67,7 @@ pub(crate) struct Decider {
 
 impl Decider {
     pub(crate) fn new(config: &Config, store: ServerStore, clocks: Clocks, metrics: Watch) -> Self {
-        let in_force = InForce::from(config);
+        let in_force = ActivePolicy::from(config);
         expect(&in_force.policy, &metrics);
         let mut limiter = RateLimiter::builder()
             .store(store)
@@ -87,7 +87,7 @@ impl Decider {
     }
 
     /// The settings in force at this moment.
-    pub(crate) fn in_force(&self) -> Guard<Arc<InForce>> {
+    pub(crate) fn in_force(&self) -> Guard<Arc<ActivePolicy>> {
         self.in_force.load()
     }
 
@@ -103,7 +103,7 @@ impl Decider {
 
     /// Puts this configuration in place of the one in force, in one step.
     pub(crate) fn replace(&self, config: &Config) {
-        let in_force = InForce::from(config);
+        let in_force = ActivePolicy::from(config);
         expect(&in_force.policy, &self.metrics);
         self.store().renew_credentials(&config.store.url);
         self.in_force.store(Arc::new(in_force));

@@ -11,7 +11,7 @@ mod unanswered_permit;
 pub(crate) mod usage;
 
 pub(crate) use clock::Clocks;
-pub(crate) use decider::{Decider, InForce};
+pub(crate) use decider::{ActivePolicy, Decider};
 pub(crate) use persistent_store::PersistentStore;
 pub(crate) use store::ServerStore;
 pub(crate) use unanswered_permit::UnansweredPermit;

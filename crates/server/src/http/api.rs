@@ -111,7 +111,7 @@ impl HttpHandler for Api {
 
     async fn handle(self, origin: RequestOrigin, request: Request<ClientBody>) -> HttpReply {
         if is_unclear(origin, &request) {
-            return Problem::two_ends().into_reply();
+            return Problem::ambiguous_length().into_reply();
         }
         self.reply(origin.peer, request).await
     }

@@ -27,7 +27,7 @@ pub(crate) trait Incoming: Body<Data = Bytes, Error: Display> + Unpin {}
 impl<B: Body<Data = Bytes, Error: Display> + Unpin> Incoming for B {}
 
 /// A body that has arrived. One above the usual bound holds its place among the large ones.
-pub(crate) struct Whole {
+pub(crate) struct FullBody {
     pub(crate) bytes: Bytes,
     _place: Option<SemaphorePermit<'static>>,
 }
@@ -41,7 +41,7 @@ pub(crate) async fn read_json<B: Incoming>(request: &mut Request<B>) -> Result<B
 pub(crate) async fn read_json_up_to<B: Incoming>(
     max_bytes: usize,
     request: &mut Request<B>,
-) -> Result<Whole, Problem> {
+) -> Result<FullBody, Problem> {
     if !is_json(request.headers()) {
         let detail = "Content-Type: this path takes application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).with("field", "Content-Type"));
@@ -56,7 +56,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// A body that is already there never starts a timer.
-async fn in_time(body: impl Future<Output = Result<Whole, Problem>>) -> Result<Whole, Problem> {
+async fn in_time(body: impl Future<Output = Result<FullBody, Problem>>) -> Result<FullBody, Problem> {
     let mut body = pin!(body);
     if let Poll::Ready(bytes) = std::future::poll_fn(|cx| Poll::Ready(body.as_mut().poll(cx))).await {
         return bytes;
@@ -67,14 +67,14 @@ async fn in_time(body: impl Future<Output = Result<Whole, Problem>>) -> Result<W
     })
 }
 
-async fn collect(body: &mut impl Incoming, max_bytes: usize) -> Result<Whole, Problem> {
+async fn collect(body: &mut impl Incoming, max_bytes: usize) -> Result<FullBody, Problem> {
     if body.size_hint().lower() > max_bytes as u64 {
         return Err(too_large(max_bytes));
     }
     let first = next(body).await?.unwrap_or_default();
     // Most bodies come in one piece, which need not be copied.
     if body.is_end_stream() && first.len() <= MAX_BYTES {
-        return Ok(Whole { bytes: first, _place: None });
+        return Ok(FullBody { bytes: first, _place: None });
     }
     let (mut whole, mut place) = (BytesMut::from(first), None);
     while let Some(more) = next(body).await? {
@@ -87,7 +87,7 @@ async fn collect(body: &mut impl Incoming, max_bytes: usize) -> Result<Whole, Pr
         }
         whole.extend_from_slice(&more);
     }
-    Ok(Whole { bytes: whole.freeze(), _place: place })
+    Ok(FullBody { bytes: whole.freeze(), _place: place })
 }
 
 async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Problem> {

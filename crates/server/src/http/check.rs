@@ -14,8 +14,8 @@ use super::problem::Problem;
 use super::reply::{HttpReply, reply};
 use crate::decide::Decider;
 use crate::input::fault::Fault;
-use crate::input::typed::{AtMost, Object, TypedMicros, TypedQuestion, TypedRefund, parse, refund_id};
-use crate::openapi::{self, Charged, Decided, Looked, NotAsked, Questions, Refunded};
+use crate::input::typed::{BoundedVec, Object, TypedMicros, TypedQuestion, TypedRefund, parse, refund_id};
+use crate::openapi::{self, Charged, Decided, InvalidQuestion, PeekResponse, Questions, Refunded};
 
 const JSON: &str = "application/json";
 /// Room for a decision about one limit.
@@ -37,7 +37,7 @@ const MAX_BATCH_BYTES: usize = MAX_BATCH * (MAX_QUESTION_BYTES + 2);
     tag = "decisions",
     operation_id = "check",
     request_body = openapi::Question,
-    responses(Decided, NotAsked)
+    responses(Decided, InvalidQuestion)
 )]
 pub(crate) async fn check(
     decider: &Decider,
@@ -60,7 +60,7 @@ pub(crate) async fn check(
     tag = "decisions",
     operation_id = "peek",
     request_body = openapi::Question,
-    responses(Looked, NotAsked)
+    responses(PeekResponse, InvalidQuestion)
 )]
 pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -> Result<HttpReply, Problem> {
     only_post(request)?;
@@ -85,7 +85,7 @@ pub(crate) async fn peek(decider: &Decider, request: &mut Request<ClientBody>) -
     tag = "decisions",
     operation_id = "refund",
     request_body = openapi::RefundQuestion,
-    responses(Refunded, NotAsked)
+    responses(Refunded, InvalidQuestion)
 )]
 pub(crate) async fn refund(
     decider: &Decider,
@@ -111,7 +111,7 @@ pub(crate) async fn refund(
     tag = "decisions",
     operation_id = "charge",
     request_body = openapi::Question,
-    responses(Charged, NotAsked)
+    responses(Charged, InvalidQuestion)
 )]
 pub(crate) async fn charge(
     decider: &Decider,
@@ -135,7 +135,7 @@ pub(crate) async fn charge(
     tag = "decisions",
     operation_id = "checkBatch",
     request_body = Questions,
-    responses((status = 200, description = "One decision each, in order.", body = Vec<openapi::Decision>), NotAsked)
+    responses((status = 200, description = "One decision each, in order.", body = Vec<openapi::Decision>), InvalidQuestion)
 )]
 pub(crate) async fn batch(
     decider: &Decider,
@@ -143,7 +143,7 @@ pub(crate) async fn batch(
 ) -> Result<HttpReply, Problem> {
     only_post(request)?;
     let body = read_json_up_to(MAX_BATCH_BYTES, request).await?;
-    let typed: AtMost<Object<TypedQuestion<'_>>, MAX_BATCH> = parse(&body.bytes)?;
+    let typed: BoundedVec<Object<TypedQuestion<'_>>, MAX_BATCH> = parse(&body.bytes)?;
     let owed = owed_by_all(&typed, &decider.in_force().policy)?;
     // Asked side by side, so that a store across the network can answer many in one round trip, but in turn with other
     // batches, so that neither they nor single questions run out of time.
@@ -165,7 +165,7 @@ pub(super) fn only_post(request: &Request<ClientBody>) -> Result<(), Problem> {
 }
 
 fn owed_by_all(
-    typed: &AtMost<Object<TypedQuestion<'_>>, MAX_BATCH>,
+    typed: &BoundedVec<Object<TypedQuestion<'_>>, MAX_BATCH>,
     policy: &Policy,
 ) -> Result<Vec<Owed>, Fault> {
     if !(1..=MAX_BATCH).contains(&typed.count) {

@@ -17,7 +17,7 @@ use crate::decide::{Decider, UnansweredPermit};
 use crate::input::fault::Fault;
 use crate::input::permit_ticket::{PermitTicket, PresentedPermit};
 use crate::input::typed::{Object, TypedAcquire, TypedPermit, parse};
-use crate::openapi::{AcquireQuestion, Acquired, NotAsked, PermitQuestion, Released, Renewed};
+use crate::openapi::{AcquireQuestion, Acquired, InvalidQuestion, PermitQuestion, Released, Renewed};
 
 const JSON: &str = "application/json";
 
@@ -29,7 +29,7 @@ const JSON: &str = "application/json";
     tag = "decisions",
     operation_id = "acquire",
     request_body = AcquireQuestion,
-    responses(Acquired, NotAsked)
+    responses(Acquired, InvalidQuestion)
 )]
 pub(crate) async fn acquire(
     decider: &Decider,
@@ -65,7 +65,7 @@ pub(crate) async fn acquire(
     tag = "decisions",
     operation_id = "renew",
     request_body = PermitQuestion,
-    responses(Renewed, NotAsked)
+    responses(Renewed, InvalidQuestion)
 )]
 pub(crate) async fn renew(
     decider: &Decider,
@@ -86,7 +86,7 @@ pub(crate) async fn renew(
     tag = "decisions",
     operation_id = "release",
     request_body = PermitQuestion,
-    responses(Released, NotAsked)
+    responses(Released, InvalidQuestion)
 )]
 pub(crate) async fn release(
     decider: &Decider,

@@ -70,7 +70,7 @@ impl Problem {
     }
 
     /// A request of which the next one on its connection may be a part: nothing more is read there.
-    pub(crate) fn two_ends() -> Self {
+    pub(crate) fn ambiguous_length() -> Self {
         let detail = "framing: the request has both Content-Length and Transfer-Encoding, a Transfer-Encoding that is \
                       not just chunked, or follows one whose end is unclear";
         Self::new(StatusCode::BAD_REQUEST, detail).with_header(CONNECTION, HeaderValue::from_static("close"))

@@ -22,7 +22,7 @@ use crate::input::fault::Fault;
 use crate::input::recorded_chain::RecordedChain;
 use crate::input::tokens::TypedTokens;
 use crate::input::typed::{Object, Ttl, TypedQuestion, TypedReserve, TypedSettle, bound_of, parse};
-use crate::openapi::{NotAsked, ReserveQuestion, Reserved, SettleQuestion, Settled};
+use crate::openapi::{InvalidQuestion, ReserveQuestion, Reserved, SettleQuestion, Settled};
 
 /// How long a reservation can be settled unless it says otherwise.
 const USUAL_TTL: Duration = Duration::from_secs(300);
@@ -34,7 +34,7 @@ const USUAL_TTL: Duration = Duration::from_secs(300);
     tag = "decisions",
     operation_id = "reserve",
     request_body = ReserveQuestion,
-    responses(Reserved, NotAsked)
+    responses(Reserved, InvalidQuestion)
 )]
 pub(crate) async fn reserve(
     decider: &Decider,
@@ -75,7 +75,7 @@ pub(crate) async fn reserve(
     tag = "decisions",
     operation_id = "settle",
     request_body = SettleQuestion,
-    responses(Settled, NotAsked)
+    responses(Settled, InvalidQuestion)
 )]
 pub(crate) async fn settle(
     decider: &Decider,

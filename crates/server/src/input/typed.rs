@@ -255,17 +255,17 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 /// A list of which no more than `MOST` elements are held. The rest is only counted.
 #[derive(Debug)]
-pub(crate) struct AtMost<T, const MOST: usize> {
+pub(crate) struct BoundedVec<T, const MOST: usize> {
     pub(crate) items: Vec<T>,
     pub(crate) count: usize,
 }
 
-impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T, MOST> {
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for BoundedVec<T, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ListVisitor<T, const MOST: usize>(std::marker::PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for ListVisitor<T, MOST> {
-            type Value = AtMost<T, MOST>;
+            type Value = BoundedVec<T, MOST>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a sequence")
@@ -276,14 +276,14 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for AtMost<T,
                 while items.len() < MOST {
                     match list.next_element()? {
                         Some(item) => items.push(item),
-                        None => return Ok(AtMost { count: items.len(), items }),
+                        None => return Ok(BoundedVec { count: items.len(), items }),
                     }
                 }
                 let mut count = MOST;
                 while list.next_element::<IgnoredAny>()?.is_some() {
                     count += 1;
                 }
-                Ok(AtMost { items, count })
+                Ok(BoundedVec { items, count })
             }
         }
 

@@ -440,7 +440,7 @@ answers! {
         answer("429", "Denied. Nothing was spent.", &REFUSED, json("Decision")),
         answer("503", "Refused because the store failed.", &REFUSED, json("Decision"));
     /// The decision, without anything spent.
-    Looked:
+    PeekResponse:
         answer("200", "The state of the limits, allowed or not.", &REFUSED, json("Decision")),
         answer("503", "Refused because the store failed.", &REFUSED, json("Decision"));
     /// The state of the limits once tokens were given back.
@@ -480,7 +480,7 @@ answers! {
         answer("200", "It is not held any more, since now or before.", &[], json("Release")),
         problem(503, "The store did not answer. Send it again: it ends with its hold time otherwise.", &["Retry-After"]);
     /// The body is no question. Nothing was charged.
-    NotAsked:
+    InvalidQuestion:
         problem(400, "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown, or \
                       needs a permit that the call could not release.", &[]),
         problem(403, "A page of another site asks, and its host is not in `listen.hosts`.", &[]),

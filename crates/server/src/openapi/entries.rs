@@ -9,18 +9,18 @@ use utoipa::{IntoParams, IntoResponses, ToSchema};
 use super::headers;
 
 /// An entry and its tag.
-pub(crate) struct Shown<T>(PhantomData<T>);
+pub(crate) struct ShowResponse<T>(PhantomData<T>);
 
-impl<T: ToSchema> IntoResponses for Shown<T> {
+impl<T: ToSchema> IntoResponses for ShowResponse<T> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         [entry::<T>(200, "The entry as it is in force.")].into()
     }
 }
 
 /// An entry that was put.
-pub(crate) struct Put<T>(PhantomData<T>);
+pub(crate) struct PutResponse<T>(PhantomData<T>);
 
-impl<T: ToSchema> IntoResponses for Put<T> {
+impl<T: ToSchema> IntoResponses for PutResponse<T> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         [
             entry::<T>(200, "The entry is in force in place of the one that had its name."),
@@ -31,9 +31,9 @@ impl<T: ToSchema> IntoResponses for Put<T> {
 }
 
 /// An entry that was made.
-pub(crate) struct Made<T>(PhantomData<T>);
+pub(crate) struct CreatedResponse<T>(PhantomData<T>);
 
-impl<T: ToSchema> IntoResponses for Made<T> {
+impl<T: ToSchema> IntoResponses for CreatedResponse<T> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         [with_entry::<T>(201, "The entry is new.", &["ETag", "Location"])].into()
     }
@@ -59,13 +59,13 @@ pub(crate) struct Conditions {
     if_match: Option<String>,
     /// `*`: the entry must not be there yet. Not together with `If-Match`.
     #[param(rename = "If-None-Match", nullable = false, inline)]
-    if_none_match: Option<Anything>,
+    if_none_match: Option<Wildcard>,
 }
 
 /// Whatever it may be.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]
-enum Anything {
+enum Wildcard {
     #[schema(rename = "*")]
     Any,
 }
@@ -74,7 +74,7 @@ enum Anything {
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]
-pub(crate) struct StillThere {
+pub(crate) struct DeleteConditions {
     /// `ETag`s, one of which the entry must have.
     #[param(rename = "If-Match", nullable = false, format = "etag")]
     if_match: Option<String>,

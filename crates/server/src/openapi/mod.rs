@@ -15,7 +15,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{OpenApi, PathItem, Server};
 
 pub(crate) use self::decisions::{
-    AcquireQuestion, Acquired, Charged, Decided, Decision, Forwarded, Limited, Looked, NotAsked,
+    AcquireQuestion, Acquired, Charged, Decided, Decision, Forwarded, InvalidQuestion, Limited, PeekResponse,
     PermitQuestion, Question, Questions, RefundQuestion, Refunded, Released, Renewed, ReserveQuestion,
     Reserved, SettleQuestion, Settled,
 };
@@ -23,9 +23,10 @@ use self::decisions::{
     Acquisition, Charge, LostPermit, Pong, Refund, Refusal, Release, Renewal, Reservation, Settlement,
     UnsettledReservation,
 };
-pub(crate) use self::entries::{Conditions, Made, Put, Shown, StillThere};
+pub(crate) use self::entries::{Conditions, CreatedResponse, DeleteConditions, PutResponse, ShowResponse};
 pub(crate) use self::problems::{
-    BadName, Guarded, Kept, Missing, NoOtherMethod, Problem, StoreFailed, Unchanged, Unkept, Unmade,
+    AuthErrors, BadName, CreateErrors, DeleteErrors, Missing, NoOtherMethod, Problem, PutErrors, SaveErrors,
+    StoreFailed,
 };
 use crate::{auth, http};
 
@@ -61,7 +62,7 @@ use crate::{auth, http};
         Settlement
     ))
 )]
-struct Whole;
+struct AllPaths;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(paths(
@@ -83,7 +84,7 @@ struct Decisions;
 
 /// The whole document.
 pub(crate) fn document() -> OpenApi {
-    let mut document = Whole::openapi();
+    let mut document = AllPaths::openapi();
     document.merge(decisions_document());
     document.merge(crate::admin::document());
     document.paths.paths.values_mut().for_each(misdirects);

@@ -65,7 +65,7 @@ answers! {
     /// Every client may ask, by one method only.
     NoOtherMethod: other_method();
     /// The path takes the token.
-    Guarded:
+    AuthErrors:
         problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
         problem(403, "No token is configured, so the path is closed; or a page of another site asks.", &[]),
         other_method();
@@ -76,7 +76,7 @@ answers! {
     /// There is nothing to be seen.
     Missing: problem(404, "Nothing has this name.", &[]);
     /// A document was refused, and nothing has changed.
-    Unchanged:
+    PutErrors:
         problem(400, "The body is no such document: the field is unknown, twice there or of the wrong type.", &[]),
         problem(408, "The body did not arrive within 10 seconds.", &[]),
         problem(412, "The entry was changed since, or it is (not) there: see `If-Match`.", &[]),
@@ -87,11 +87,11 @@ answers! {
         problem(500, "The registry could not keep it.", &[]),
         problem(503, "The registry in Redis is out of reach.", &[]);
     /// A change was not kept.
-    Unkept:
+    SaveErrors:
         problem(500, "The registry could not keep the change.", &[]),
         problem(503, "The registry in Redis is out of reach.", &[]);
     /// An entry stays.
-    Kept:
+    DeleteErrors:
         problem(404, "Nothing has this name.", &[]),
         problem(409, "The entry is defined in the file, or others still use it; `errors` names them.", &[]),
         problem(412, "The entry was changed since: see `If-Match`.", &[]),
@@ -100,11 +100,11 @@ answers! {
 }
 
 /// A new entry was refused, and nothing has changed.
-pub(crate) struct Unmade;
+pub(crate) struct CreateErrors;
 
-impl IntoResponses for Unmade {
+impl IntoResponses for CreateErrors {
     fn responses() -> Responses {
-        let mut responses = Unchanged::responses();
+        let mut responses = PutErrors::responses();
         responses.remove("412");
         responses.extend([problem(
             409,

@@ -46,12 +46,12 @@ impl fmt::Display for Kind {
 
 /// An entry by what it is called.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Which {
+pub(crate) struct EntryId {
     pub(crate) kind: Kind,
     pub(crate) name: String,
 }
 
-impl Which {
+impl EntryId {
     /// Reads what entries are named by where they are kept.
     pub(crate) fn parse(entry: &str) -> Option<Self> {
         let (kind, name) = entry.split_once('/')?;
@@ -59,7 +59,7 @@ impl Which {
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for EntryId {
     /// As it is named where entries are kept.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind, self.name)
@@ -105,7 +105,7 @@ impl Entries {
     }
 
     /// Puts an entry in place of the one of its name, or removes that one if `spec` is `None`.
-    pub(crate) fn set(&mut self, which: &Which, spec: Option<Arc<Spec>>) {
+    pub(crate) fn set(&mut self, which: &EntryId, spec: Option<Arc<Spec>>) {
         let entries = &mut self.0[which.kind as usize];
         match spec {
             Some(spec) => drop(entries.insert(which.name.clone(), spec)),

@@ -18,7 +18,7 @@ use redb::{
 };
 use spile_core::{Clock, Micros, SystemClock};
 
-use super::entries::{Entries, Which};
+use super::entries::{Entries, EntryId};
 use super::quarantine::{NO_ENTRY, Quarantine};
 use crate::config::Spec;
 
@@ -152,11 +152,11 @@ fn bring_in_line(table: &mut Table<'_, &str, &str>, known: &Entries) -> Result<(
     let mut gone = Vec::new();
     for row in table.iter()? {
         let (key, document) = row?;
-        let is_gone = |which: &Which| {
+        let is_gone = |which: &EntryId| {
             known.get(which.kind, &which.name).is_none()
                 && Spec::read_text(which, document.value().as_bytes()).is_ok()
         };
-        if Which::parse(key.value()).as_ref().is_some_and(is_gone) {
+        if EntryId::parse(key.value()).as_ref().is_some_and(is_gone) {
             gone.push(key.value().to_owned());
         }
     }
@@ -224,8 +224,8 @@ fn rows(transaction: &ReadTransaction) -> Result<Vec<(String, String)>, redb::Er
 fn sorted(rows: Vec<(String, String)>) -> (Entries, Quarantine) {
     let (mut entries, mut broken) = (Entries::default(), Quarantine::default());
     for (key, document) in rows {
-        let read = |which: Which| Ok((Spec::read_text(&which, document.as_bytes())?, which));
-        match Which::parse(&key).ok_or_else(|| NO_ENTRY.to_owned()).and_then(read) {
+        let read = |which: EntryId| Ok((Spec::read_text(&which, document.as_bytes())?, which));
+        match EntryId::parse(&key).ok_or_else(|| NO_ENTRY.to_owned()).and_then(read) {
             Ok((spec, which)) => entries.set(&which, Some(Arc::new(spec))),
             Err(why) => broken.add(&key, why),
         }
@@ -309,7 +309,7 @@ mod tests {
     fn entries(names: &[&str]) -> Entries {
         let mut entries = Entries::default();
         for name in names {
-            let which = Which { kind: Kind::Plans, name: (*name).to_owned() };
+            let which = EntryId { kind: Kind::Plans, name: (*name).to_owned() };
             let spec = Spec::read_text(&which, br#"{"refill":"1/s"}"#).expect("it is a plan");
             entries.set(&which, Some(Arc::new(spec)));
         }
@@ -354,7 +354,7 @@ mod tests {
                 let (entries, broken) = sorted(rows.clone());
                 let told = |name: &str| broken.iter().any(|(entry, why)| entry == name && !why.is_empty());
                 for name in &names {
-                    let which = Which::parse(name);
+                    let which = EntryId::parse(name);
                     let kept = which.is_some_and(|which| entries.get(which.kind, &which.name).is_some());
                     assert!(kept || told(name), "{name} is neither kept nor told of");
                 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use spile_redis::{RedisStore, Subscription};
 
-pub(crate) use self::entries::{Entries, Kind, Which};
+pub(crate) use self::entries::{Entries, EntryId, Kind};
 pub(crate) use self::error::RegistryError;
 pub(crate) use self::file::{RegistryFile, RegistryFileError};
 pub(crate) use self::quarantine::{MOST_NAMED, OTHER, Overlay, Quarantine, split};
@@ -64,7 +64,7 @@ impl Registry {
     }
 
     /// Whether it exists, valid or not.
-    pub(crate) fn holds(&self, which: &Which) -> bool {
+    pub(crate) fn holds(&self, which: &EntryId) -> bool {
         self.broken().why(which).is_some() || self.entries().get(which.kind, &which.name).is_some()
     }
 
@@ -101,7 +101,7 @@ impl Registry {
     /// `next` are the entries after that.
     pub(crate) async fn write(
         &mut self,
-        which: &Which,
+        which: &EntryId,
         spec: Option<&Spec>,
         next: Arc<Entries>,
     ) -> Result<Written, RegistryError> {

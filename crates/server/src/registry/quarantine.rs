@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Entries, Kind, Which};
+use super::{Entries, EntryId, Kind};
 
 /// How many are named in logs and answers at most. One plan that goes may concern a hundred thousand tenants.
 pub(crate) const MOST_NAMED: usize = 20;
@@ -39,7 +39,7 @@ impl Quarantine {
     }
 
     /// The fault of this entry, if it is in quarantine.
-    pub(crate) fn why(&self, which: &Which) -> Option<&str> {
+    pub(crate) fn why(&self, which: &EntryId) -> Option<&str> {
         self.0.get(&which.to_string()).map(String::as_str)
     }
 

@@ -79,7 +79,7 @@ impl Replay {
         let parser = LineParser::new(self.fields, headers, self.host);
         let several = scenarios.len() > 1;
         let csv = self.csv.as_deref().map(|path| LimitedCsv::create(path, several)).transpose()?;
-        let mut course = Course { clock, scenarios, csv };
+        let mut course = LineReplay { clock, scenarios, csv };
         let (mut seen, mut spread, mut progress) =
             (LogLines::default(), SecondSpread::new(), ProgressBar::start());
         for path in &self.logs {
@@ -110,13 +110,13 @@ impl Replay {
 }
 
 /// The steps that a line takes once it is read.
-struct Course {
+struct LineReplay {
     clock: LogClock,
     scenarios: Vec<Scenario>,
     csv: Option<LimitedCsv>,
 }
 
-impl Course {
+impl LineReplay {
     fn decide(&mut self, record: &LogRecord, place: &LinePlace, at: Micros) {
         let at = self.clock.advance_to(at);
         for scenario in &mut self.scenarios {

@@ -3,11 +3,11 @@
 use spile_gateway::{HeaderChangeError, HeaderChanges};
 
 use super::spec::HeadersSpec;
-use crate::config::source::{At, Faults};
+use crate::config::source::{Faults, Place};
 use crate::config::value::each;
 
 impl HeadersSpec {
-    pub(super) fn check(&self, at: &At<'_>, faults: &mut Faults) {
+    pub(super) fn check(&self, at: &Place<'_>, faults: &mut Faults) {
         for (at, name) in each(&self.remove, &at.key("remove")) {
             tell(HeaderChanges::default().remove(name), &at, &at, faults);
         }
@@ -39,8 +39,8 @@ pub(super) fn changes(spec: Option<&HeadersSpec>) -> Result<HeaderChanges, Heade
 
 fn tell(
     change: Result<HeaderChanges, HeaderChangeError>,
-    name: &At<'_>,
-    value: &At<'_>,
+    name: &Place<'_>,
+    value: &Place<'_>,
     faults: &mut Faults,
 ) {
     match change {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::Spec;
 use crate::registry::quarantine::{NO_ENTRY, Quarantine};
-use crate::registry::{Entries, Which};
+use crate::registry::{Entries, EntryId};
 
 /// A moment in the registry's life. The stamp distinguishes two changes that got the same number, as happens when Redis
 /// forgets the last one.
@@ -35,7 +35,7 @@ impl Mirror {
     /// Records the document under a name, or its removal.
     pub(super) fn note(&mut self, name: &str, document: Option<&[u8]>) {
         self.mend(name);
-        match (Which::parse(name), document) {
+        match (EntryId::parse(name), document) {
             (Some(which), None) => self.forget(&which),
             (Some(which), Some(document)) => match Spec::read_text(&which, document) {
                 Ok(spec) => Arc::make_mut(&mut self.entries).set(&which, Some(Arc::new(spec))),
@@ -69,7 +69,7 @@ impl Mirror {
         entries.chain(self.raw.iter().map(|(name, document)| (name.clone(), document.clone())))
     }
 
-    fn forget(&mut self, which: &Which) {
+    fn forget(&mut self, which: &EntryId) {
         Arc::make_mut(&mut self.entries).set(which, None);
     }
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 use spile_redis::{RedisStore, Script, Session, SessionError, Subscription, Value as Reply};
 
 use self::mirror::{Mirror, Version};
-use self::page::{Page, Then};
-use super::{Entries, Quarantine, RegistryError, Which, Written};
+use self::page::{NextPage, Page};
+use super::{Entries, EntryId, Quarantine, RegistryError, Written};
 
 static READ: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("read.lua")));
 static WRITE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("write.lua")));
@@ -71,22 +71,22 @@ impl SharedRegistry {
         for _ in 0..STARTS {
             let mut next = self.mirror.clone();
             let then = match self.changes(&mut next).await? {
-                Looked::Current { count, .. } if count >= self.mirror.len() => return Ok(false),
-                Looked::Current { .. } => {
+                ReadResult::Current { count, .. } if count >= self.mirror.len() => return Ok(false),
+                ReadResult::Current { .. } => {
                     self.restore(&self.mirror.version).await?;
                     continue;
                 }
-                Looked::UpTo(then) => then,
-                Looked::Gone if self.mirror.len() > 0 => {
+                ReadResult::UpTo(then) => then,
+                ReadResult::Gone if self.mirror.len() > 0 => {
                     self.restore(&Version::default()).await?;
                     continue;
                 }
-                Looked::Gone => {
+                ReadResult::Gone => {
                     self.mirror = Mirror::default();
                     return Ok(true);
                 }
             };
-            if then == Then::Done || self.all(&mut next).await? == Then::Done {
+            if then == NextPage::Done || self.all(&mut next).await? == NextPage::Done {
                 self.mirror = next;
                 return Ok(true);
             }
@@ -97,7 +97,7 @@ impl SharedRegistry {
     /// Writes one change onto the version of the copy. The copy is then `next`.
     pub(super) async fn write(
         &mut self,
-        which: &Which,
+        which: &EntryId,
         document: Option<&str>,
         next: Arc<Entries>,
     ) -> Result<Written, RegistryError> {
@@ -143,55 +143,55 @@ impl SharedRegistry {
     }
 
     /// Follows the changes since the copy was made.
-    async fn changes(&self, next: &mut Mirror) -> Result<Looked, RegistryError> {
+    async fn changes(&self, next: &mut Mirror) -> Result<ReadResult, RegistryError> {
         let mut first = true;
         loop {
             let page = self.page(&next.version, None).await?;
-            if page.then == Then::Lost {
+            if page.then == NextPage::Lost {
                 // Starts over, from the version that is the latest now.
                 let gone = page.head.number == 0;
                 *next = Mirror::at(page.head);
-                return Ok(if gone { Looked::Gone } else { Looked::UpTo(Then::Lost) });
+                return Ok(if gone { ReadResult::Gone } else { ReadResult::UpTo(NextPage::Lost) });
             }
             if first && page.is_empty() {
-                return Ok(Looked::Current { documents: page.documents, count: page.count });
+                return Ok(ReadResult::Current { documents: page.documents, count: page.count });
             }
             first = false;
             page.note_in(next);
             next.version = page.at;
-            if page.then == Then::Done {
-                return Ok(Looked::UpTo(Then::Done));
+            if page.then == NextPage::Done {
+                return Ok(ReadResult::UpTo(NextPage::Done));
             }
         }
     }
 
     /// Reads everything there is, page by page, and then what has changed meanwhile.
-    async fn all(&self, next: &mut Mirror) -> Result<Then, RegistryError> {
+    async fn all(&self, next: &mut Mirror) -> Result<NextPage, RegistryError> {
         let mut after = 0;
         loop {
             let page = self.page(&next.version, Some(after)).await?;
-            if page.then == Then::Lost {
-                return Ok(Then::Lost);
+            if page.then == NextPage::Lost {
+                return Ok(NextPage::Lost);
             }
             page.note_in(next);
             after = page.at.number;
-            if page.then == Then::Done {
+            if page.then == NextPage::Done {
                 break;
             }
         }
         match self.changes(next).await? {
-            Looked::Current { documents, .. } if documents > 0 && next.len() == 0 => {
+            ReadResult::Current { documents, .. } if documents > 0 && next.len() == 0 => {
                 Err(RegistryError::Unreadable(format!("{} lists none of {documents} entries", self.keys[1])))
             }
-            Looked::Current { documents, .. } => {
+            ReadResult::Current { documents, .. } => {
                 if let Some(unlisted) = documents.checked_sub(next.len()).filter(|unlisted| *unlisted > 0) {
                     let why = format!("{} does not list {unlisted} of {documents} entries", self.keys[1]);
                     next.broken.add("order", why);
                 }
-                Ok(Then::Done)
+                Ok(NextPage::Done)
             }
-            Looked::UpTo(then) => Ok(then),
-            Looked::Gone => Ok(Then::Lost),
+            ReadResult::UpTo(then) => Ok(then),
+            ReadResult::Gone => Ok(NextPage::Lost),
         }
     }
 
@@ -233,7 +233,7 @@ impl SharedRegistry {
 }
 
 /// The result of reading changes.
-enum Looked {
+enum ReadResult {
     /// No changes.
     Current {
         /// How many documents there are.
@@ -241,7 +241,7 @@ enum Looked {
         /// The number of documents, or of the names in their order if those are fewer.
         count: usize,
     },
-    UpTo(Then),
+    UpTo(NextPage),
     /// There is no registry any more.
     Gone,
 }

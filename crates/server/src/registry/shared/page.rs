@@ -6,7 +6,7 @@ use super::mirror::{Mirror, Version};
 
 /// The next step after a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Then {
+pub(super) enum NextPage {
     /// There is no more.
     Done,
     /// The next page.
@@ -20,7 +20,7 @@ pub(super) enum Then {
 pub(super) struct Page {
     /// The latest version there is.
     pub(super) head: Version,
-    pub(super) then: Then,
+    pub(super) then: NextPage,
     /// Where the next page goes on.
     pub(super) at: Version,
     /// How many documents there are.
@@ -38,9 +38,9 @@ impl Page {
         let mut text = || parts.next().as_ref().and_then(Value::as_str).map(ToOwned::to_owned);
         let head = Version { number: text()?.parse().ok()?, stamp: text()? };
         let then = match text()?.as_str() {
-            "done" => Then::Done,
-            "more" => Then::More,
-            "lost" => Then::Lost,
+            "done" => NextPage::Done,
+            "more" => NextPage::More,
+            "lost" => NextPage::Lost,
             _ => return None,
         };
         let at = Version { number: text()?.parse().ok()?, stamp: text()? };
