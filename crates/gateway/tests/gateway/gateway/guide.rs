@@ -19,7 +19,7 @@ fn sources(folder: &Path) -> String {
 #[test]
 fn every_test_that_the_guide_names_is_there() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let guide = fs::read_to_string(own.join("../../docs/guide/gateway.md")).expect("the guide");
+    let guide = fs::read_to_string(own.join("../../docs/guide/gateway-security.md")).expect("the guide");
     let table = guide.split("## What it stands up to").nth(1).and_then(|rest| rest.split("\n## ").next());
     let folders = ["tests", "src", "../listener/src", "../server/tests", "../policy/src"]
         .map(|folder| sources(&own.join(folder)));

@@ -2,6 +2,7 @@
 
 mod block;
 mod page;
+mod reference;
 
 use std::fs;
 use std::path::{Path, PathBuf};
