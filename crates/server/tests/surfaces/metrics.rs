@@ -18,6 +18,16 @@ async fn promtool_finds_nothing_wrong_with_the_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_metric_that_is_shown_is_documented() {
+    let spile = Spile::start().await;
+    let (_, metrics) = Client::new().get(&spile.admin_url("/metrics")).await.expect("an answer");
+    let page = include_str!("../../../../docs/guide/metrics.md");
+    let names = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
+    let missing: Vec<_> = names.filter(|name| !page.contains(&format!("`{name}"))).collect();
+    assert!(metrics.contains("process_threads") && missing.is_empty(), "{missing:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_metric_of_the_design_is_there() {
     let spile = Spile::start().await.keep_busy();
     let (client, url) = (Client::new(), spile.admin_url("/metrics"));

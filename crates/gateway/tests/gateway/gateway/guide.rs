@@ -1,4 +1,4 @@
-//! The tests that the guide names for its promises exist.
+//! The tests that SECURITY.md names for its promises exist.
 
 use std::fs;
 use std::path::Path;
@@ -17,10 +17,10 @@ fn sources(folder: &Path) -> String {
 }
 
 #[test]
-fn every_test_that_the_guide_names_is_there() {
+fn every_test_that_the_table_of_attacks_names_is_there() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let guide = fs::read_to_string(own.join("../../docs/guide/gateway.md")).expect("the guide");
-    let table = guide.split("## What it stands up to").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let page = fs::read_to_string(own.join("../../SECURITY.md")).expect("the page");
+    let table = page.split("## Attacks on the gateway").nth(1).and_then(|rest| rest.split("\n## ").next());
     let folders = ["tests", "src", "../listener/src", "../server/tests", "../policy/src"]
         .map(|folder| sources(&own.join(folder)));
     let rows = table.expect("the table").lines().filter(|line| line.starts_with("| ")).skip(1);

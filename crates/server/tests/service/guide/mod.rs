@@ -2,6 +2,7 @@
 
 mod block;
 mod page;
+mod reference;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,9 +52,13 @@ fn every_page_is_in_the_index_of_the_guide() {
     }
 }
 
+/// The pages whose links are checked, beside those whose blocks are.
+const LINKED: [&str; 5] =
+    ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md"];
+
 #[test]
 fn every_link_leads_to_a_file_and_to_a_heading() {
-    for page in pages() {
+    for page in pages().into_iter().chain(LINKED.map(str::to_owned)) {
         let path = root().join(&page);
         let text = read(&path);
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
