@@ -20,7 +20,7 @@ use crate::config::{Clients, Config, RouteConfig, StoreUrl};
 use crate::decide::{Clocks, Decider, ServerStore};
 use crate::observe::metrics::Telemetry;
 
-const WRONG_KEY: &str = "the API key is of no tenant";
+const WRONG_KEY: &str = "no tenant has the API key";
 /// Stands for the rule of a request that is refused under none.
 const NO_RULE: &str = "-";
 
@@ -247,7 +247,7 @@ struct LogFacts<'a> {
     /// Whether the line names a tenant, by name or by a key.
     has_tenant: bool,
     has_principal: bool,
-    /// Whether the API key is of no tenant.
+    /// Whether no tenant has the API key.
     is_wrong_key: bool,
 }
 
