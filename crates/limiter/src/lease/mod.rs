@@ -9,11 +9,11 @@ mod pace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use spile_core::{Amount, Charge, Charges, Micros, NamedLimit, Outcome};
+use spile_core::{Amount, Bucket, Charge, Charges, Micros, NamedLimit, Reply, Verdict};
 use spile_runtime::Runtime;
 
 use self::lease::{Lease, Lot, Terms};
@@ -44,17 +44,11 @@ pub(crate) struct Leases {
     terms: Terms,
     /// Incremented when limits may have changed.
     limits_version: AtomicU32,
-    counts: LeaseCounts,
+    /// What the leases have done so far.
+    counts: Mutex<LeaseStats>,
     /// Leases whose tasks have ended with their runtime.
     orphans: Mutex<Vec<Portion>>,
     has_orphans: AtomicBool,
-}
-
-#[derive(Default)]
-struct LeaseCounts {
-    portions: AtomicU64,
-    taken: AtomicU64,
-    returned: AtomicU64,
 }
 
 impl LeaseShard {
@@ -104,7 +98,7 @@ impl Leases {
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
             terms: Terms { share, waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX) },
             limits_version: AtomicU32::new(0),
-            counts: LeaseCounts::default(),
+            counts: Mutex::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
         }
@@ -150,26 +144,26 @@ impl Leases {
     }
 
     /// Notes that a caller was denied and waits as long as the outcome says.
-    pub(crate) fn promise(&self, charges: &[Charge<'_>], denial: &Outcome, now: Micros) {
-        for (charge, bucket) in charges.iter().zip(denial.buckets.iter()) {
+    pub(crate) fn promise(&self, charges: &[Charge<'_>], at: Micros, buckets: &[Bucket], now: Micros) {
+        for (charge, bucket) in charges.iter().zip(buckets) {
             let limit = charge.limit().limit();
             if limit.lease().is_some() {
-                let wait_us = bucket.wait_for_us(limit, limit.asked(charge.cost()), denial.at);
+                let wait_us = bucket.wait_for_us(limit, limit.asked(charge.cost()), at);
                 self.with(charge, |lease| lease.promise(now.plus_us(wait_us), now));
             }
         }
     }
 
     /// Notes the answer of the store about the buckets of these charges, as far as they have leases.
-    pub(crate) fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, sent: Micros, heard: Micros) {
-        for (charge, &bucket) in charges.iter().zip(outcome.buckets.iter()) {
+    pub(crate) fn learn(&self, charges: &[Charge<'_>], reply: &Reply, sent: Micros, heard: Micros) {
+        for (charge, &bucket) in charges.iter().zip(reply.buckets.iter()) {
             if charge.limit().limit().lease().is_some() {
-                let note = BucketNote { bucket, store_heard: outcome.at, sent, heard };
+                let note = BucketNote { bucket, store_heard: reply.at, sent, heard };
                 self.with(charge, |lease| lease.learn(note));
             }
         }
-        if !outcome.allowed {
-            self.promise(charges, outcome, heard);
+        if reply.verdict == Verdict::Denied {
+            self.promise(charges, reply.at, &reply.buckets, heard);
         }
     }
 
@@ -182,8 +176,11 @@ impl Leases {
 
     /// Adds a grant of the store. Returns whether a task has to be started that returns the rest of it.
     pub(crate) fn granted(&self, charge: &Charge<'_>, amount: Amount, epoch: u32, note: BucketNote) -> bool {
-        self.counts.portions.fetch_add(1, Ordering::Relaxed);
-        self.counts.taken.fetch_add(amount.whole_tokens(), Ordering::Relaxed);
+        {
+            let mut counts = self.counts.lock();
+            counts.portions += 1;
+            counts.taken += amount.whole_tokens();
+        }
         let limit = *charge.limit().limit();
         self.with(charge, |lease| lease.granted(amount, limit, epoch, note)).unwrap_or(false)
     }
@@ -263,21 +260,14 @@ impl Leases {
     }
 
     pub(crate) fn gave_back(&self, amount: Amount) {
-        self.counts.returned.fetch_add(amount.whole_tokens(), Ordering::Relaxed);
+        self.counts.lock().returned += amount.whole_tokens();
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut stats = LeaseStats {
-            portions: count(&self.counts.portions),
-            taken: count(&self.counts.taken),
-            returned: count(&self.counts.returned),
-            ..LeaseStats::default()
-        };
+        let mut stats = *self.counts.lock();
         for shard in &self.shards {
-            for amount in
-                shard.lock().leases.values().map(Lease::amount).filter(|amount| *amount > Amount::ZERO)
-            {
+            let shard = shard.lock();
+            for amount in shard.leases.values().map(Lease::amount).filter(|amount| *amount > Amount::ZERO) {
                 stats.buckets += 1;
                 stats.tokens += amount.whole_tokens();
             }

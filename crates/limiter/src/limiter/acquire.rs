@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep,
-    SpendTime, Store, StoreError, StoreExt,
+    Amount, Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Operation, Outcome, PermitId,
+    PermitStep, Reply, Store, StoreError, StoreExt, Verdict,
 };
 use spile_policy::Chain;
 
@@ -13,7 +13,7 @@ use super::inner::LimiterInner;
 use super::{PlanList, RateLimiter, Wait, is_refused};
 use crate::ask::{AskOptions, AskedCharges};
 use crate::error::{AcquireError, LimiterError};
-use crate::permit::{HeldPlaces, Permit, PermitStats, ReleaseWork, SOON};
+use crate::permit::{HeldPlaces, Permit, PermitStats, PlacesIn, RELEASE, ReleaseWork, SOON, Unreleased};
 
 /// How long permits are released when the process ends.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ impl<S: Store + 'static> RateLimiter<S> {
     /// released. To be called before the process ends. It takes a second at most.
     pub async fn release_permits(&self) {
         for places in self.inner.permits.all() {
-            if places.end() {
+            if places.ended.set(true) {
                 // Notifies a holder that is still at work that others may have the place.
                 places.lose();
                 Arc::clone(&self.inner).release_later(places);
@@ -120,11 +120,10 @@ impl<S: Store + 'static> RateLimiter<S> {
 
     /// The charges of one key under these plans, one token each, which must have a concurrency.
     fn permit_charges<'k>(&self, key: &'k str, plans: impl PlanList) -> Result<Charges<'k>, LimiterError> {
-        let names = plans.to_names();
-        let charges = self.charges(key, plans, 1)?;
+        let charges = self.charges(key, &plans, 1)?;
         match charges.first_permit() {
             Some(_) => Ok(charges),
-            None => Err(LimiterError::NoConcurrency(names.join(", "))),
+            None => Err(LimiterError::NoConcurrency(plans.names().collect::<Vec<_>>().join(", "))),
         }
     }
 }
@@ -143,36 +142,32 @@ impl<S: Store> RateLimiter<S> {
         let charges = chain.charges_at(|_| Amount::TOKEN);
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let (inner, local) = (&self.inner, &self.inner.fallback);
-        let step = async |step| inner.in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
+        let step = async |step| {
+            let answer = inner.in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
+            answer.map(|outcome| outcome.allowed)
+        };
         let sent = local.clock.now();
-        let mut answer = step(PermitStep::Renew).await;
+        let mut renewed = step(PermitStep::Renew).await;
         // The store may not know it yet. What was not renewed within its hold time is not taken again.
         let (hold, wall) = (charges.hold().unwrap_or_default(), local.clock.wall());
         let is_fresh = || wall < id.since() + hold && id.since() < wall + hold;
-        let degraded = degraded && (inner.permits.lent.is_held(id, sent) || is_fresh());
-        if degraded && answer.as_ref().is_ok_and(|outcome| !outcome.allowed) {
-            answer = step(PermitStep::Retake).await;
-        }
-        let renewed = match answer {
-            Ok(outcome) if outcome.allowed => {
-                if degraded {
-                    // It is counted in the store now.
-                    local.release(&charges, id);
+        if degraded && (inner.permits.lent.is_held(id, sent) || is_fresh()) {
+            if matches!(renewed, Ok(false)) {
+                renewed = step(PermitStep::Retake).await;
+            }
+            renewed = match renewed {
+                // The store counts again: the place is there, or it has none for it.
+                Ok(is_held) => {
+                    local.permit(&charges, id, RELEASE);
+                    Ok(is_held)
                 }
-                Ok(true)
-            }
-            answer if !degraded => answer.map(|outcome| outcome.allowed),
-            // The store counts again, and has no place for it.
-            Ok(_) => {
-                local.release(&charges, id);
-                Ok(false)
-            }
-            Err(why) => match AskOptions::of(chain).policy(local) {
-                FailurePolicy::Allow => Ok(true),
-                _ if local.renew(&charges, id) => Ok(true),
-                _ => Err(why),
-            },
-        };
+                Err(why) => match AskOptions::of(chain).policy(local) {
+                    FailurePolicy::Allow => Ok(true),
+                    _ if local.permit(&charges, id, PermitStep::Renew) => Ok(true),
+                    _ => Err(why),
+                },
+            };
+        }
         match renewed {
             Ok(true) => inner.permits.lent.note(id, &charges, sent),
             Ok(false) => inner.permits.lent.forget(id),
@@ -187,13 +182,8 @@ impl<S: Store> RateLimiter<S> {
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let inner = &self.inner;
         // It may have been taken while the store did not answer.
-        let released_locally = inner.fallback.release(&charges, id);
-        let answer = inner
-            .in_time(
-                inner.deadline,
-                inner.store.permit(&charges, id, PermitStep::Release(SpendTime::Unknown)),
-            )
-            .await;
+        let released_locally = inner.fallback.permit(&charges, id, RELEASE);
+        let answer = inner.in_time(inner.deadline, inner.store.permit(&charges, id, RELEASE)).await;
         inner.permits.has_released.notify_waiters();
         let is_released = match answer {
             Err(_) if released_locally => true,
@@ -241,13 +231,17 @@ impl<S: Store + 'static> LimiterInner<S> {
             PermitId::new(since, hold, number, holder).or_else(|_| PermitId::new(since, hold, number, ""));
         let Ok(id) = id else { unreachable!("a permit without a holder has an id") };
         let places = Arc::new(HeldPlaces::new(id, charges, now, self.runtime.spawner()));
-        let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
+        let mut unreleased = Unreleased { limiter: Arc::clone(self), places: Some(Arc::clone(&places)) };
         let question = rest.as_ref().map(|rest| self.question(rest));
         let deadline = options.deadline(self.deadline);
         let ends_at = self.runtime.after(deadline);
         let ask = async || {
+            places.unanswered.set(true);
             let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
-            self.runtime.timeout_at(ends_at, asked).await.unwrap_or(Err(StoreError::TimedOut(deadline)))
+            let answer = self.runtime.timeout_at(ends_at, asked).await;
+            let answer = answer.unwrap_or(Err(StoreError::TimedOut(deadline)));
+            places.unanswered.set(answer.as_ref().is_err_and(StoreError::may_have_run));
+            answer
         };
         let mut answer = ask().await;
         let mut may_have_run = false;
@@ -261,7 +255,6 @@ impl<S: Store + 'static> LimiterInner<S> {
                 // The first answer still holds. A place that is taken late is released; tokens beside it may be charged.
                 Err(why) if why.may_have_run() => {
                     may_have_run = true;
-                    places.set_unanswered();
                     Arc::clone(self).release_later(Arc::clone(&places));
                 }
                 Err(_) => {}
@@ -274,7 +267,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         }
         if let Some(question) = question {
             let rates = answer.as_ref().map(|outcome| part_of(charges, outcome));
-            question.answered(rates.as_ref().map_err(|why| *why));
+            question.answered(Operation::Spend, rates.as_ref().map_err(|why| *why));
         }
         let is_taken;
         let decision = match answer {
@@ -286,15 +279,14 @@ impl<S: Store + 'static> LimiterInner<S> {
             }
             Err(why) => {
                 let policy = options.policy(&self.fallback);
-                let (decision, counted_in) = self.fallback.acquire(charges, places.id(), policy, &why);
+                let acquire = Operation::Permit(places.id(), PermitStep::Acquire);
+                let decision = self.fallback.decide(acquire, charges, policy, &why);
                 is_taken = decision.allowed();
-                places.renewed(heard_at, counted_in);
+                let is_local = policy == FailurePolicy::Local;
+                places.renewed(heard_at, if is_local { PlacesIn::Local } else { PlacesIn::Nowhere });
                 places.renew_after(heard_at, SOON.min(places.hold() / 9));
-                if why.may_have_run() {
-                    places.set_unanswered();
-                } else {
-                    places.set_not_in_store();
-                }
+                places.unanswered.set(why.may_have_run());
+                places.in_store.set(why.may_have_run());
                 if !is_taken && why.may_have_run() {
                     // The store may hold a place for a request that is refused.
                     Arc::clone(self).release_later(Arc::clone(&places));
@@ -304,8 +296,7 @@ impl<S: Store + 'static> LimiterInner<S> {
                 decision
             }
         };
-        guard.is_armed = false;
-        drop(guard);
+        unreleased.places = None;
         if !is_taken {
             return (decision, None);
         }
@@ -328,23 +319,8 @@ fn lacks_place(charges: &Charges<'_>, outcome: &Outcome) -> bool {
 }
 
 /// The buckets of an outcome that are not places.
-fn part_of(charges: &Charges<'_>, outcome: &Outcome) -> Outcome {
+fn part_of(charges: &Charges<'_>, outcome: &Outcome) -> Reply {
     let buckets = charges.iter().zip(outcome.buckets.iter()).filter(|(charge, _)| !charge.needs_permit());
-    Outcome { buckets: buckets.map(|(_, bucket)| *bucket).collect(), ..*outcome }
-}
-
-/// Releases places if the caller goes away before it has the answer.
-struct AcquireGuard<'a, S: Store + 'static> {
-    limiter: &'a Arc<LimiterInner<S>>,
-    places: &'a Arc<HeldPlaces>,
-    is_armed: bool,
-}
-
-impl<S: Store + 'static> Drop for AcquireGuard<'_, S> {
-    fn drop(&mut self) {
-        if self.is_armed {
-            self.places.set_unanswered();
-            Arc::clone(self.limiter).release_later(Arc::clone(self.places));
-        }
-    }
+    let buckets = buckets.map(|(_, bucket)| *bucket).collect();
+    Reply::new(Verdict::done_if(outcome.allowed), outcome.at, buckets)
 }

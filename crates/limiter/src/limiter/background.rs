@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use spile_core::{Charge, Store, StoreExt};
+use spile_core::{Charge, Operation, Store};
 use tokio::sync::oneshot;
 
 use super::inner::LimiterInner;
@@ -88,7 +88,5 @@ impl<S> Drop for CollectingGuard<'_, S> {
 /// Peeks, which charges nothing. If that fails, the note expires and the next question asks the store.
 async fn renew_note<S: Store>(limiter: &LimiterInner<S>, bucket: &Portion) {
     let Some(charges) = bucket.charges() else { return };
-    let question = limiter.question(&charges);
-    let answer = limiter.in_time(limiter.deadline, limiter.store.peek(&charges)).await;
-    question.peeked(answer.as_ref());
+    let _answer = limiter.ask(Operation::Peek, &charges, limiter.deadline).await;
 }

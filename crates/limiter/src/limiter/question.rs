@@ -1,6 +1,8 @@
 //! One question on its way to the store, and what the limiter learns from its answer.
 
-use spile_core::{Charges, Micros, Outcome, StoreError};
+use std::time::Duration;
+
+use spile_core::{Charges, Micros, Operation, Reply, Store, StoreError, StoreExt, Verdict};
 
 use super::inner::LimiterInner;
 use crate::deny_cache::{DenyCache, SentQuestion};
@@ -27,55 +29,58 @@ impl<S> LimiterInner<S> {
     }
 }
 
-impl<S> StoreQuestion<'_, S> {
-    /// Learns from the answer to a question that spends if it is allowed.
-    pub(super) fn answered(mut self, answer: Result<&Outcome, &StoreError>) {
+impl<S: Store> LimiterInner<S> {
+    /// Asks the store about these charges within a deadline, and learns from its answer about their buckets.
+    pub(super) async fn ask(
+        &self,
+        operation: Operation<'_>,
+        charges: &Charges<'_>,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        self.question(charges).ask(operation, charges, deadline).await
+    }
+}
+
+impl<S: Store> StoreQuestion<'_, S> {
+    /// Asks the store within a deadline, and learns from its answer. `charges` begin with those of the question.
+    pub(super) async fn ask(
+        self,
+        operation: Operation<'_>,
+        charges: &Charges<'_>,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        let answer = self.limiter.in_time(deadline, self.limiter.store.ask(operation, charges)).await;
+        self.answered(operation, answer.as_ref());
+        answer
+    }
+
+    /// Learns from the answer.
+    pub(super) fn answered(mut self, operation: Operation<'_>, answer: Result<&Reply, &StoreError>) {
+        let is_peek = matches!(operation, Operation::Peek);
         match answer {
-            Ok(outcome) if outcome.allowed => self.learn(outcome, forget),
-            Ok(outcome) => self.learn(outcome, DenyCache::learn),
-            Err(why) => self.failed(why),
+            Ok(reply) if reply.verdict != Verdict::Denied => self.learn(reply, forget),
+            Ok(reply) => self.learn(reply, if is_peek { DenyCache::renew } else { DenyCache::learn }),
+            Err(why) if is_peek || !why.may_have_run() => self.sent = None,
+            Err(_) => {}
         }
     }
 
-    /// Learns from the answer to a call that changes buckets in any case: a late charge, a refund, settling.
-    pub(super) fn changed(mut self, answer: Result<&Outcome, &StoreError>) {
-        match answer {
-            Ok(outcome) => self.learn(outcome, forget),
-            Err(why) => self.failed(why),
-        }
-    }
-
-    /// Learns from the answer to a peek, which changes nothing.
-    pub(super) fn peeked(mut self, answer: Result<&Outcome, &StoreError>) {
-        match answer {
-            Ok(outcome) if outcome.allowed => self.learn(outcome, forget),
-            Ok(outcome) => self.learn(outcome, DenyCache::renew),
-            Err(_) => self.sent = None,
-        }
-    }
-
-    fn failed(&mut self, why: &StoreError) {
-        if !why.may_have_run() {
-            self.sent = None;
-        }
-    }
-
-    fn learn(&mut self, outcome: &Outcome, teach: Lesson) {
+    fn learn(&mut self, reply: &Reply, teach: Lesson) {
         let Some(sent) = self.sent.take() else { return };
         let heard = self.limiter.fallback.clock.now();
         if let Some(cache) = &self.limiter.deny_cache {
-            teach(cache, self.charges, outcome, sent, heard);
+            teach(cache, self.charges, reply, sent, heard);
         }
         if let Some(leases) = &self.limiter.leases {
-            leases.learn(self.charges, outcome, sent.at, heard);
+            leases.learn(self.charges, reply, sent.at, heard);
         }
     }
 }
 
 /// How an answer changes the deny cache.
-type Lesson = fn(&DenyCache, &Charges<'_>, &Outcome, SentQuestion, Micros);
+type Lesson = fn(&DenyCache, &Charges<'_>, &Reply, SentQuestion, Micros);
 
-fn forget(cache: &DenyCache, charges: &Charges<'_>, _: &Outcome, _: SentQuestion, _: Micros) {
+fn forget(cache: &DenyCache, charges: &Charges<'_>, _: &Reply, _: SentQuestion, _: Micros) {
     cache.forget(charges);
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Cost, Decision, DecisionSource, Limit, LimitName, Outcome, ReservationId, SettleOutcome, Store,
-    StoreExt, Verdict,
+    Amount, Cost, Decision, DecisionSource, Limit, LimitName, Operation, Outcome, Reply, ReservationId,
+    SettleOutcome, Store, Verdict,
 };
 use spile_policy::{BucketCharge, Chain, identity};
 
@@ -75,9 +75,7 @@ impl<S: Store + 'static> RateLimiter<S> {
         let mut chain = Chain::new(None);
         let key = identity(key)?;
         Cost::new(tokens)?;
-        for plan in plans.to_names() {
-            self.extend_chain(&mut chain, &key, &plan, tokens)?;
-        }
+        plans.names().try_for_each(|plan| self.extend_chain(&mut chain, &key, plan, tokens))?;
         super::without_permit(chain.priced(tokens)?)?;
         Ok((chain, id))
     }
@@ -92,10 +90,10 @@ impl<S: Store> RateLimiter<S> {
         if let Some(denial) = inner.denied_nearby(&charges, now) {
             return inner.conclude(&charges, &options, Ok(denial), DecisionSource::DenyCache, Some(now));
         }
-        let (question, counted) = (inner.question(&charges), id.counted(&charges));
-        let answer = inner.in_time(options.deadline(inner.deadline), inner.store.reserve(&counted, id)).await;
-        // The charges come first, so that the count of open reservations is left out.
-        question.answered(answer.as_ref());
+        let (counted, deadline) = (id.counted(&charges), options.deadline(inner.deadline));
+        // The charges come first, so that the count of open reservations is left out of what is learned.
+        let answer = inner.question(&charges).ask(Operation::Reserve(id), &counted, deadline).await;
+        let answer = answer.map(Reply::into_outcome);
         let is_full = |outcome: &Outcome| {
             let count = counted.iter().zip(outcome.buckets.iter()).nth(charges.len());
             !outcome.allowed && count.is_some_and(|(count, bucket)| !count.is_covered_by(*bucket, outcome.at))
@@ -125,10 +123,9 @@ impl<S: Store> RateLimiter<S> {
         // The count of open reservations gets its token back.
         let costs: Vec<Cost> = costs.chain([Cost::ZERO]).collect();
         let (inner, counted) = (&self.inner, id.counted(&charges));
-        let question = inner.question(&charges);
-        let answer = inner.in_time(inner.deadline, inner.store.settle(&counted, id, &costs)).await;
-        question.changed(answer.as_ref().map(|done| &done.outcome));
-        let SettleOutcome { verdict, uncovered, settled, outcome } = answer?;
+        let settle = Operation::Settle(id, &costs);
+        let reply = inner.question(&charges).ask(settle, &counted, inner.deadline).await?;
+        let SettleOutcome { verdict, uncovered, settled, outcome } = reply.into();
         match verdict {
             Verdict::Expired => return Err(SettleError::Expired),
             Verdict::Unknown => return Err(SettleError::Unknown),

@@ -33,6 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LATE_PACKET: Duration = Duration::from_millis(400);
 /// How soon a permit that the store does not know is entered there again.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
+/// The step that ends a permit. Tokens that were spent with it stay spent.
+pub(crate) const RELEASE: PermitStep = PermitStep::Release(SpendTime::Unknown);
 
 /// The permits that this process holds.
 #[derive(Debug, Default)]
@@ -155,7 +157,7 @@ impl PermitKeeper {
     /// Stops keeping places.
     fn remove(&self, places: &Arc<HeldPlaces>) {
         if self.held.lock().remove(&number(places)).is_some() {
-            let was_lost = places.is_lost();
+            let was_lost = places.lost.is_set();
             self.stats.count(places, |counts| {
                 counts.held -= 1;
                 counts.released += u64::from(!was_lost);
@@ -233,10 +235,11 @@ impl PermitKeeper {
     }
 }
 
-/// Places whose release the store has not confirmed: if this is dropped, that is tried again in the background.
-struct Unreleased<S: Store + 'static> {
-    limiter: Arc<LimiterInner<S>>,
-    places: Option<Arc<HeldPlaces>>,
+/// Places of a caller that goes away if this is dropped: they are released in the background.
+pub(crate) struct Unreleased<S: Store + 'static> {
+    pub(crate) limiter: Arc<LimiterInner<S>>,
+    /// `None` once that is not needed any more.
+    pub(crate) places: Option<Arc<HeldPlaces>>,
 }
 
 impl<S: Store + 'static> Drop for Unreleased<S> {
@@ -356,7 +359,7 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
     let sent = limiter.fallback.clock.now();
     let answer = limiter.renew_places(&places, &charges).await;
     let now = limiter.fallback.clock.now();
-    if places.has_ended() {
+    if places.ended.is_set() {
         // It was released while it was being renewed, and may have been taken again after that, also in one of two slots.
         limiter.release_later(places);
         return;
@@ -395,19 +398,20 @@ impl<S: Store + 'static> LimiterInner<S> {
         if places.counted_in() == PlacesIn::Store && step(PermitStep::Renew).await?.allowed {
             return Ok(true);
         }
-        if places.has_ended() {
+        if places.ended.is_set() {
             return Ok(false);
         }
         let was_held = places.is_held(self.fallback.clock.now());
         // Set before it is asked: it may be released meanwhile.
-        let was_in_store = places.may_be_in_store();
-        places.set_may_be_in_store();
-        places.set_asked_again();
+        let was_in_store = !places.in_store.set(true);
+        places.asked_again.set(true);
         let retaken = step(PermitStep::Retake).await;
-        match &retaken {
-            Err(why) if why.may_have_run() => places.set_unanswered(),
-            Err(_) if !was_in_store => places.set_not_in_store(),
-            _ => {}
+        if let Err(why) = &retaken {
+            if why.may_have_run() {
+                places.unanswered.set(true);
+            } else {
+                places.in_store.set(was_in_store);
+            }
         }
         let taken = retaken?.allowed;
         if taken && !was_held && places.lose() {
@@ -415,20 +419,21 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.permits.stats.count(places, |counts| counts.lost += 1);
         }
         if taken && places.counted_in() == PlacesIn::Local {
-            self.fallback.release(charges, places.id());
+            self.fallback.permit(charges, places.id(), RELEASE);
         }
         Ok(taken)
     }
 
     /// Renews places in the embedded store of the policy `local`. False if they are not counted there.
     fn renew_locally(&self, places: &HeldPlaces, charges: &Charges<'_>) -> bool {
-        places.counted_in() == PlacesIn::Local && self.fallback.renew(charges, places.id())
+        places.counted_in() == PlacesIn::Local
+            && self.fallback.permit(charges, places.id(), PermitStep::Renew)
     }
 
     /// Releases places that are counted in the embedded store of the policy `local`.
     fn release_locally(&self, places: &HeldPlaces) {
         if let Some(charges) = places.charges().filter(|_| places.counted_in() == PlacesIn::Local) {
-            self.fallback.release(&charges, places.id());
+            self.fallback.permit(&charges, places.id(), RELEASE);
         }
     }
 
@@ -438,8 +443,8 @@ impl<S: Store + 'static> LimiterInner<S> {
         let Some(charges) = places.charges() else { return Ok(false) };
         // Also if they are counted elsewhere: the store may have got a question whose answer was lost.
         let mut was_held = false;
-        if places.may_be_in_store() {
-            let released = self.store.permit(&charges, places.id(), PermitStep::Release(SpendTime::Unknown));
+        if places.in_store.is_set() {
+            let released = self.store.permit(&charges, places.id(), RELEASE);
             was_held = self.in_time(self.deadline, released).await?.allowed;
         }
         self.permits.has_released.notify_waiters();

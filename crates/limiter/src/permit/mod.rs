@@ -11,7 +11,7 @@ use std::sync::Arc;
 use spile_core::{Decision, Micros, PermitId, StoreError};
 
 pub(crate) use self::held::{HeldPlaces, PlacesIn};
-pub(crate) use self::keeper::{PermitKeeper, ReleaseWork, SOON};
+pub(crate) use self::keeper::{PermitKeeper, RELEASE, ReleaseWork, SOON, Unreleased};
 pub use self::stats::{PermitCounts, PermitStats};
 
 /// A place of every concurrency of a chain, until it is dropped or released. It is renewed in the background.
@@ -60,7 +60,7 @@ impl Permit {
 
     /// Leaves it to the caller, who renews and releases it by its id.
     pub fn leave(self) -> PermitId {
-        self.places.end();
+        self.places.ended.set(true);
         self.release.leave(&self.places);
         self.places.id().clone()
     }
@@ -68,7 +68,7 @@ impl Permit {
     /// Releases it, and waits until the store has confirmed that. Dropping it releases it in the background.
     pub async fn release(self) -> Result<(), StoreError> {
         let (places, release) = (Arc::clone(&self.places), Arc::clone(&self.release));
-        if places.end() {
+        if places.ended.set(true) {
             release.release_now(places).await?;
         }
         Ok(())
@@ -77,7 +77,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.places.end() {
+        if self.places.ended.set(true) {
             Arc::clone(&self.release).release_later(Arc::clone(&self.places));
         }
     }
