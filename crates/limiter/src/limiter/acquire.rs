@@ -39,7 +39,7 @@ impl<S: Store + 'static> RateLimiter<S> {
     pub async fn acquire(&self, key: &str, plans: impl PlanList + Send) -> Result<Permit, AcquireError> {
         let charges = self.permit_charges(key, plans)?;
         let (decision, permit) = self.decide_charges(charges.into()).await;
-        permit.ok_or_else(|| AcquireError::denied(decision))
+        permit.ok_or_else(|| AcquireError::Denied(Box::new(decision)))
     }
 
     /// Acquires as [`acquire`](Self::acquire) does, and waits for a free place. Of all callers in this process that wait
@@ -82,7 +82,7 @@ impl<S: Store + 'static> RateLimiter<S> {
             let Some(waiting) =
                 first.as_mut().ok().and_then(Option::as_mut).filter(|_| !is_final && !is_too_late)
             else {
-                return Err(AcquireError::denied(decision));
+                return Err(AcquireError::Denied(Box::new(decision)));
             };
             if !for_place {
                 let pause = decision.retry_after().saturating_add(wait.drawn_jitter(runtime));

@@ -435,12 +435,6 @@ impl<S: EmbeddedStore> RateLimiter<S> {
     }
 }
 
-impl<S> From<LimiterInner<S>> for RateLimiter<S> {
-    fn from(inner: LimiterInner<S>) -> Self {
-        Self { inner: Arc::new(inner) }
-    }
-}
-
 impl<S> Clone for RateLimiter<S> {
     fn clone(&self) -> Self {
         Self { inner: Arc::clone(&self.inner) }

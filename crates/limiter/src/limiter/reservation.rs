@@ -11,7 +11,7 @@ use spile_policy::{BucketCharge, Chain, identity};
 use super::settle::Settled;
 use super::{PlanList, RateLimiter};
 use crate::ask::AskedCharges;
-use crate::error::{LimiterError, ReserveError, SettleError};
+use crate::error::{AcquireError, LimiterError, SettleError};
 
 /// Tokens that were charged for work whose cost is not known yet.
 ///
@@ -55,11 +55,11 @@ impl<S: Store + 'static> RateLimiter<S> {
         plans: impl PlanList + Send,
         tokens: impl Into<Amount>,
         ttl: Duration,
-    ) -> Result<Reservation<S>, ReserveError> {
+    ) -> Result<Reservation<S>, AcquireError> {
         let (chain, id) = self.reservation_of(key, plans, tokens.into(), ttl)?;
         let decision = self.reserve_charges(AskedCharges::from(&chain), id).await;
         if !decision.allowed() {
-            return Err(ReserveError::Denied(Box::new(decision)));
+            return Err(AcquireError::Denied(Box::new(decision)));
         }
         Ok(Reservation { limiter: self.clone(), chain, id, decision, open: true, cancel_on_drop: false })
     }

@@ -132,8 +132,9 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
             let was_held = unreleased.limiter.release(&places).await?;
             drop(unreleased.places.take());
             let limiter = Arc::clone(&unreleased.limiter);
-            let spawner = if places.may_arrive_late(was_held) { limiter.spawner_for(&places) } else { None };
-            if let Some(spawner) = spawner {
+            if places.may_arrive_late(was_held)
+                && let Some(spawner) = limiter.spawner_for(&places)
+            {
                 spawner.spawn(async move { limiter.release_late(&places).await });
             }
             Ok(())
