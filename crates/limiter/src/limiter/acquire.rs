@@ -123,7 +123,7 @@ impl<S: Store + 'static> RateLimiter<S> {
         let charges = self.charges(key, &plans, 1)?;
         match charges.first_permit() {
             Some(_) => Ok(charges),
-            None => Err(LimiterError::NoConcurrency(plans.names().collect::<Vec<_>>().join(", "))),
+            None => Err(LimiterError::NoConcurrency(plans.to_names().join(", "))),
         }
     }
 }

@@ -17,7 +17,12 @@ use spile_core::PlanName;
 /// assert_eq!((one.limits().len(), both.limits().len()), (1, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait PlanList: sealed::Names {}
+pub trait PlanList: sealed::Names {
+    /// The names, in order.
+    fn to_names(&self) -> Vec<String> {
+        self.names().map(str::to_owned).collect()
+    }
+}
 
 impl<T: sealed::Names + ?Sized> PlanList for T {}
 
