@@ -14,14 +14,8 @@ const HEADER: &str = "header:";
 pub struct KeyList {
     /// As written in the file, for `config show` and the admin API.
     words: Vec<String>,
-    choices: Vec<KeyChoice>,
-}
-
-/// One place, or several whose keys are joined into one.
-#[derive(Clone, Debug)]
-enum KeyChoice {
-    One(KeyPart),
-    Joined(Vec<KeyPart>),
+    /// Each is one place, or several whose keys are joined into one.
+    choices: Vec<Vec<KeyPart>>,
 }
 
 /// A part of a request that can be a key.
@@ -55,10 +49,7 @@ impl KeyList {
     /// Whether some requests may have no key. Only `ip`, `path` and `literal:NAME` are never missing.
     pub fn may_find_nothing(&self) -> bool {
         let always = |part: &KeyPart| matches!(part, KeyPart::Ip | KeyPart::Path | KeyPart::Literal(_));
-        !self.choices.iter().any(|choice| match choice {
-            KeyChoice::One(part) => always(part),
-            KeyChoice::Joined(parts) => parts.iter().all(always),
-        })
+        !self.choices.iter().any(|parts| parts.iter().all(always))
     }
 
     /// The key of the request, or `None` if it has none. A value that is not a valid identity is an error and never
@@ -69,9 +60,9 @@ impl KeyList {
         ipv6_prefix: u8,
     ) -> Result<Option<ResolvedKey>, InvalidIdentity> {
         for choice in &self.choices {
-            let found = match choice {
-                KeyChoice::One(part) => part.resolve(facts, ipv6_prefix)?,
-                KeyChoice::Joined(parts) => {
+            let found = match choice.as_slice() {
+                [part] => part.resolve(facts, ipv6_prefix)?,
+                parts => {
                     let parts = parts.iter().map(|part| part.resolve(facts, ipv6_prefix));
                     let parts: Option<Vec<_>> = parts.collect::<Result<_, _>>()?;
                     parts.map(|parts| ResolvedKey::joined(&parts))
@@ -86,10 +77,8 @@ impl KeyList {
 
     /// The key of all requests, if the list is a single literal.
     pub(crate) fn shared(&self) -> Option<&ResolvedKey> {
-        match self.choices.as_slice() {
-            [KeyChoice::One(KeyPart::Literal(key))] => Some(key),
-            _ => None,
-        }
+        let [choice] = self.choices.as_slice() else { return None };
+        if let [KeyPart::Literal(key)] = choice.as_slice() { Some(key) } else { None }
     }
 }
 
@@ -98,7 +87,7 @@ impl Default for KeyList {
     /// request by sending a new value.
     fn default() -> Self {
         let words = vec!["tenant".to_owned(), "ip".to_owned()];
-        Self { words, choices: vec![KeyChoice::One(KeyPart::Tenant), KeyChoice::One(KeyPart::Ip)] }
+        Self { words, choices: vec![vec![KeyPart::Tenant], vec![KeyPart::Ip]] }
     }
 }
 
@@ -109,17 +98,16 @@ impl KeyPart {
                 let tenant = facts.tenant.as_ref().filter(|tenant| !tenant.id.is_empty());
                 tenant.map(|tenant| ResolvedKey::tenant(&tenant.id))
             }
-            Self::Principal => match facts.principal.filter(|name| !name.is_empty()) {
-                Some(name) => Some(principal_key(name)?),
-                None => None,
-            },
+            Self::Principal => {
+                facts.principal.filter(|name| !name.is_empty()).map(principal_key).transpose()?
+            }
             Self::Ip => facts.address.map(|address| ResolvedKey::address(address, ipv6_prefix)),
             Self::Path => Some(ResolvedKey::path(facts.path)),
             Self::Route => facts.route.map(|route| ResolvedKey::of(&["route:", route])),
-            Self::Header(name) => match facts.headers.get(name).filter(|value| !value.is_empty()) {
-                Some(value) => Some(header_key(name, value)?),
-                None => None,
-            },
+            Self::Header(name) => {
+                let value = facts.headers.get(name).filter(|value| !value.is_empty());
+                value.map(|value| header_key(name, value)).transpose()?
+            }
             Self::Literal(key) => Some(key.clone()),
         })
     }
@@ -146,11 +134,11 @@ pub(crate) struct InvalidIdentity {
     pub(crate) why: KeyError,
 }
 
-fn choice(words: &str) -> Result<KeyChoice, KeyListError> {
+fn choice(words: &str) -> Result<Vec<KeyPart>, KeyListError> {
     if !words.contains('+') {
-        return part(words).map(KeyChoice::One);
+        return Ok(vec![part(words)?]);
     }
-    words.split('+').map(|word| part(word.trim())).collect::<Result<_, _>>().map(KeyChoice::Joined)
+    words.split('+').map(|word| part(word.trim())).collect()
 }
 
 fn part(word: &str) -> Result<KeyPart, KeyListError> {

@@ -1,5 +1,6 @@
 //! The charges of one request, which are spent together or not at all, and what applies if the store fails.
 
+use std::ops::Add as _;
 use std::time::Duration;
 
 use smol_str::SmolStr;
@@ -8,6 +9,7 @@ use spile_core::{
     Rate,
 };
 
+use super::Enforced;
 use crate::key::ResolvedKey;
 use crate::policy::AskError;
 use crate::rule::Rule;
@@ -41,15 +43,6 @@ pub struct BucketCharge {
     fixed: bool,
     /// Denies every request, at any cost.
     closed: bool,
-}
-
-/// How two charges of a chain for the same bucket are combined.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum SameBucket {
-    /// One charge at the higher cost.
-    Highest,
-    /// One charge at the sum of both costs.
-    Sum,
 }
 
 impl Chain {
@@ -171,7 +164,7 @@ impl Chain {
         }
         for limit in limits {
             let key = self.key_index(key);
-            self.put(charge(key, limit), SameBucket::Highest)?;
+            self.put(charge(key, limit), Amount::max)?;
         }
         Ok(())
     }
@@ -187,7 +180,7 @@ impl Chain {
         fixed: bool,
     ) -> Result<(), ChargeError> {
         let (key, limit, cost) = (self.key_index(key), named(limit, self.shadow), cost.into());
-        self.put(BucketCharge::new(key, limit, cost, cost, fixed), SameBucket::Highest).map(drop)
+        self.put(BucketCharge::new(key, limit, cost, cost, fixed), Amount::max).map(drop)
     }
 
     /// Adds a bucket that denies every request.
@@ -195,7 +188,7 @@ impl Chain {
         let key = self.key_index(key);
         let bucket =
             BucketCharge { closed: true, ..BucketCharge::new(key, limit, Amount::ZERO, Amount::ZERO, true) };
-        self.put(bucket, SameBucket::Highest).map(drop)
+        self.put(bucket, Amount::max).map(drop)
     }
 
     /// Adds the charges of another chain. Costs for the same bucket add up. Returns the index of each added bucket.
@@ -203,7 +196,7 @@ impl Chain {
         self.asks |= other.asks;
         let add = |bucket: &BucketCharge| {
             let key = self.key_index(&other.keys[bucket.key]);
-            self.put(BucketCharge { key, ..bucket.clone() }, SameBucket::Sum)
+            self.put(BucketCharge { key, ..bucket.clone() }, Amount::add)
         };
         other.buckets.iter().map(add).collect()
     }
@@ -291,11 +284,6 @@ impl Chain {
         }
     }
 
-    /// The rule and the tenant.
-    pub(crate) fn into_origin(self) -> (Option<SmolStr>, Option<SmolStr>) {
-        (self.rule, self.tenant)
-    }
-
     /// The first bucket whose cost is above its capacity, or that is closed.
     #[inline]
     pub fn never_passes(&self) -> Option<&BucketCharge> {
@@ -369,9 +357,13 @@ impl Chain {
         })
     }
 
-    /// Adds a bucket to the chain and returns its index.
+    /// Adds a bucket to the chain and returns its index. If it is there already, it is charged once, at its costs as `combined`.
     #[inline]
-    fn put(&mut self, bucket: BucketCharge, meeting: SameBucket) -> Result<usize, ChargeError> {
+    fn put(
+        &mut self,
+        bucket: BucketCharge,
+        combined: fn(Amount, Amount) -> Amount,
+    ) -> Result<usize, ChargeError> {
         let same =
             |other: &BucketCharge| other.key == bucket.key && other.limit.name() == bucket.limit.name();
         let Some(at) = self.buckets.iter().position(same) else {
@@ -388,11 +380,19 @@ impl Chain {
         if bucket.limit.limit().capacity() < there.limit.limit().capacity() {
             there.limit = bucket.limit;
         }
-        (there.cost, there.rule_cost) = match meeting {
-            SameBucket::Highest => (there.cost.max(bucket.cost), there.rule_cost.max(bucket.rule_cost)),
-            SameBucket::Sum => (there.cost + bucket.cost, there.rule_cost + bucket.rule_cost),
-        };
+        there.cost = combined(there.cost, bucket.cost);
+        there.rule_cost = combined(there.rule_cost, bucket.rule_cost);
         Ok(at)
+    }
+}
+
+/// A chain without charges is unlimited by its rule.
+impl From<Chain> for Enforced {
+    fn from(chain: Chain) -> Self {
+        match chain {
+            Chain { rule, tenant, buckets, .. } if buckets.is_empty() => Self::Unlimited { rule, tenant },
+            chain => Self::Charged(chain),
+        }
     }
 }
 
@@ -406,17 +406,11 @@ impl BucketCharge {
     /// A bucket of the chain. A concurrency takes one permit at any cost.
     #[inline]
     fn new(key: usize, limit: NamedLimit, cost: Amount, rule_cost: Amount, fixed: bool) -> Self {
-        if limit.limit().is_concurrency() {
-            return Self {
-                key,
-                limit,
-                cost: Amount::TOKEN,
-                rule_cost: Amount::TOKEN,
-                fixed: true,
-                closed: false,
-            };
+        let plain = Self { key, limit, cost, rule_cost, fixed, closed: false };
+        if !plain.limit.limit().is_concurrency() {
+            return plain;
         }
-        Self { key, limit, cost, rule_cost, fixed, closed: false }
+        Self { cost: Amount::TOKEN, rule_cost: Amount::TOKEN, fixed: true, ..plain }
     }
 
     /// The limit, with its name.

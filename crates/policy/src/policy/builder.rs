@@ -6,6 +6,7 @@ use smol_str::SmolStr;
 use spile_core::{FailurePolicy, LimitName, Plan, PlanName};
 
 use super::{Map, Policy, RuleIndex};
+use crate::descriptor::DescriptorMatch;
 use crate::rule::{HostPattern, Rule, RulePlans};
 use crate::tenant::Tenant;
 
@@ -131,41 +132,26 @@ impl PolicyBuilder {
 impl RuleIndex {
     /// The index of the rules that `included` selects.
     fn new(rules: &[Rule], included: fn(&Rule) -> bool) -> Self {
-        let included: Vec<_> = rules.iter().enumerate().filter(|(_, rule)| included(rule)).collect();
-        Self { by_specificity: by_specificity(rules, &included), by_domain: by_domain(rules, &included) }
-    }
-}
-
-/// The rules for HTTP requests in order of specificity, once for each of their hosts. The first match applies. Its
-/// specificity is that of the matching host, and not that of another host of the same rule.
-fn by_specificity(rules: &[Rule], included: &[(usize, &Rule)]) -> Vec<(Option<HostPattern>, usize)> {
-    let http = included.iter().filter(|(_, rule)| rule.matcher.descriptor.is_none());
-    let mut ordered: Vec<(Option<HostPattern>, usize)> = http
-        .flat_map(|&(at, rule)| {
-            let any = rule.matcher.hosts.is_empty().then_some((None, at));
-            any.into_iter().chain(rule.matcher.hosts.iter().map(move |host| (Some(host.clone()), at)))
-        })
-        .collect();
-    // The sort is stable: of two equally specific rules, the one that was added first wins.
-    ordered.sort_by_key(|(host, at)| {
-        Reverse((host.as_ref().map(HostPattern::specificity), rules[*at].matcher.specificity()))
-    });
-    ordered
-}
-
-fn by_domain(rules: &[Rule], included: &[(usize, &Rule)]) -> Map<String, Vec<usize>> {
-    let mut found: Map<String, Vec<usize>> = Map::default();
-    for &(at, rule) in included {
-        if let Some(descriptor) = &rule.matcher.descriptor {
-            found.entry(descriptor.domain.clone()).or_default().push(at);
+        let Self { mut by_specificity, mut by_domain } = Self::default();
+        for (at, Rule { matcher, .. }) in rules.iter().enumerate().filter(|(_, rule)| included(rule)) {
+            match &matcher.descriptor {
+                Some(descriptor) => by_domain.entry(descriptor.domain.clone()).or_default().push(at),
+                None if matcher.hosts.is_empty() => by_specificity.push((None, at)),
+                None => by_specificity.extend(matcher.hosts.iter().map(|host| (Some(host.clone()), at))),
+            }
         }
-    }
-    for ordered in found.values_mut() {
-        ordered.sort_by_key(|at| {
-            Reverse(rules[*at].matcher.descriptor.as_ref().map(crate::DescriptorMatch::specificity))
+        // The specificity is that of the matching host, and not that of another host of the same rule. The sorts are stable: of two
+        // equally specific rules, the one that was added first wins.
+        by_specificity.sort_by_key(|(host, at)| {
+            Reverse((host.as_ref().map(HostPattern::specificity), rules[*at].matcher.specificity()))
         });
+        for ordered in by_domain.values_mut() {
+            ordered.sort_by_key(|at| {
+                Reverse(rules[*at].matcher.descriptor.as_ref().map(DescriptorMatch::specificity))
+            });
+        }
+        Self { by_specificity, by_domain }
     }
-    found
 }
 
 impl Policy {

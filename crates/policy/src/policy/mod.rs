@@ -414,9 +414,15 @@ impl Policy {
                 Some((header, value)) if rule.id == DEFAULT_RULE => header_key(header, value).map(Some),
                 _ => rule.key.resolve(facts, self.ipv6_prefix),
             };
-            let key = key.map_err(|why| no_identity(rule, why))?;
+            let key = key.map_err(|InvalidIdentity { place, why }| PolicyRefusal::NoIdentity {
+                rule: rule.id.clone(),
+                place,
+                why,
+            })?;
             let assumed = || facts.assumed.and_then(|payer| payer.key.clone());
-            let key = key.or_else(assumed).ok_or_else(|| no_key(rule))?;
+            let missing =
+                || PolicyRefusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") };
+            let key = key.or_else(assumed).ok_or_else(missing)?;
             Ok(Cow::Owned(match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
                 Some(route) => ResolvedKey::on_route(key, route),
@@ -498,14 +504,6 @@ impl Policy {
         let named = rule.and_then(anonymous).or_else(|| self.rule(DEFAULT_RULE).and_then(anonymous));
         named.and_then(|name| self.plans.get(&name)).or_else(|| self.plans.get(ANONYMOUS_PLAN))
     }
-}
-
-fn no_key(rule: &Rule) -> PolicyRefusal {
-    PolicyRefusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") }
-}
-
-fn no_identity(rule: &Rule, InvalidIdentity { place, why }: InvalidIdentity) -> PolicyRefusal {
-    PolicyRefusal::NoIdentity { rule: rule.id.clone(), place, why }
 }
 
 /// The limit of an address that sends unknown API keys: ten times the limit of one key.
