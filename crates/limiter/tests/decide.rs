@@ -46,7 +46,8 @@ fn policy(rules: impl IntoIterator<Item = Rule>) -> Policy {
 }
 
 fn owed(policy: &Policy, path: &str) -> Owed {
-    policy.owed(&Facts::new(&Method::GET, path, &HeaderMap::new()).holds_permits())
+    let headers = HeaderMap::new();
+    policy.owed(&Facts { holds_permits: true, ..Facts::new(&Method::GET, path, &headers) })
 }
 
 fn limiter() -> (Limiter, FakeClock) {

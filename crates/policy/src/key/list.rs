@@ -195,9 +195,9 @@ mod tests {
     fn the_first_place_that_holds_a_key_pays() {
         let mut headers = HeaderMap::new();
         headers.insert("x-who", "ann".parse().unwrap());
-        let anonymous =
-            Facts::new(&Method::GET, "/res/7", &headers).address("2001:db8:1:2:3::4".parse().unwrap());
-        let acme = anonymous.clone().tenant(CallerTenant::new("acme", None));
+        let address = Some("2001:db8:1:2:3::4".parse().unwrap());
+        let anonymous = Facts { address, ..Facts::new(&Method::GET, "/res/7", &headers) };
+        let acme = Facts { tenant: Some(CallerTenant::new("acme", None)), ..anonymous.clone() };
         let key = |facts, words: &[&str]| resolve(words, facts);
         assert_eq!(key(&acme, &["tenant", "ip"]).as_deref(), Some("tenant:acme"));
         assert_eq!(key(&anonymous, &["tenant", "ip"]).as_deref(), Some("ip:2001:db8:1:2::/64"));
@@ -225,10 +225,11 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-who", HeaderValue::from_bytes("a\u{85}b".as_bytes()).unwrap());
         let long = "x".repeat(Key::MAX_BYTES + 1);
-        let facts = Facts::new(&Method::GET, "/", &headers).address("203.0.113.7".parse().unwrap());
+        let address = Some("203.0.113.7".parse().unwrap());
+        let facts = Facts { address, ..Facts::new(&Method::GET, "/", &headers) };
         let refused = |words: &[&str], name| {
             let list = KeyList::parse(words).expect("a list");
-            list.resolve(&facts.clone().principal(Some(name)), 64).expect_err("it is refused")
+            list.resolve(&Facts { principal: Some(name), ..facts.clone() }, 64).expect_err("it is refused")
         };
         let control = KeyError::Control { at: 1, code: 0x85 };
         for words in [&["header:x-who", "ip"][..], &["header:x-who+ip", "ip"], &["ip+header:x-who"]] {

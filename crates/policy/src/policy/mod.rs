@@ -17,7 +17,7 @@ use spile_core::{
 pub use self::builder::{PolicyBuilder, PolicyError};
 pub use self::named::AskError;
 use crate::descriptor::{ANY, RawEntry};
-use crate::facts::{CallerTenant, Credential, Facts};
+use crate::facts::{AssumedPayer, CallerTenant, Credential, Facts};
 use crate::key::{InvalidIdentity, ResolvedKey, header_key};
 use crate::owed::{Chain, Enforced, Owed, PolicyRefusal};
 use crate::path::PathPattern;
@@ -191,12 +191,12 @@ impl Policy {
     /// Returns the charges of a request under the most specific enforced rule that matches it and under the limits of its route, and
     /// its charges under the most specific rule in shadow mode.
     pub fn owed(&self, facts: &Facts<'_>) -> Owed {
-        self.owed_under(self.rule_for(facts), self.shadow_rule_for(facts), facts)
+        self.owed_by_payer(facts, &AssumedPayer::default())
     }
 
     /// Returns the charges of a request under the rule of that id, or `None` if there is no such rule.
     pub fn owed_by_rule(&self, id: &str, facts: &Facts<'_>) -> Option<Owed> {
-        Some(self.owed_under(Some(self.rule(id)?), None, facts))
+        Some(self.owed_under(Some(self.rule(id)?), None, facts, &AssumedPayer::default()))
     }
 
     /// Returns the charges of a request that is identified by the API key that it sends, checked or not. A caller without a tenant
@@ -204,17 +204,13 @@ impl Policy {
     /// little. If another rule than `default` matches the path, it is applied as it is.
     pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
         let (rule, shadow) = (self.rule_for(facts), self.shadow_rule_for(facts));
+        let default = rule.filter(|rule| rule.id == DEFAULT_RULE && facts.tenant.is_none());
         let sent = facts.headers.get(header).filter(|value| !value.is_empty());
-        let (Some(default), Some(sent), Some(address)) =
-            (rule.filter(|rule| rule.id == DEFAULT_RULE), sent, facts.address)
-        else {
-            return self.owed_under(rule, shadow, facts);
+        let (Some(default), Some(sent), Some(address)) = (default, sent, facts.address) else {
+            return self.owed_under(rule, shadow, facts, &AssumedPayer::default());
         };
-        if facts.tenant.is_some() {
-            return self.owed_under(rule, shadow, facts);
-        }
-        let by_key = Facts { sent: Some((header, sent)), ..facts.clone() };
-        let mut owed = self.owed_under(rule, shadow, &by_key);
+        let payer = AssumedPayer { sent: Some((header, sent)), ..AssumedPayer::default() };
+        let mut owed = self.owed_under(rule, shadow, facts, &payer);
         let address = ResolvedKey::address(address, self.ipv6_prefix);
         let cost = default.cost.amount();
         if let (Enforced::Charged(chain), None) = (&mut owed.enforced, &owed.refusal) {
@@ -349,17 +345,27 @@ impl Policy {
         self.tenants.get(&tenant?.id)?.own()
     }
 
-    fn owed_under(&self, rule: Option<&Rule>, shadow: Option<&Rule>, facts: &Facts<'_>) -> Owed {
+    pub(crate) fn owed_by_payer(&self, facts: &Facts<'_>, payer: &AssumedPayer<'_>) -> Owed {
+        self.owed_under(self.rule_for(facts), self.shadow_rule_for(facts), facts, payer)
+    }
+
+    fn owed_under(
+        &self,
+        rule: Option<&Rule>,
+        shadow: Option<&Rule>,
+        facts: &Facts<'_>,
+        payer: &AssumedPayer<'_>,
+    ) -> Owed {
         let mut chain = Self::new_chain(facts);
         let mut watched = Vec::new();
         let paid = (rule.into_iter().chain(shadow).map(|rule| (rule, false)))
             .chain(self.route_limits_for(facts).map(|limit| (limit, true)))
             .try_for_each(|(rule, by_route)| {
                 if !rule.shadow {
-                    return self.charge_request(&mut chain, rule, by_route, facts);
+                    return self.charge_request(&mut chain, rule, by_route, facts, payer);
                 }
                 let mut chain = Self::new_chain(facts).shadow(true);
-                let charged = self.charge_request(&mut chain, rule, by_route, facts);
+                let charged = self.charge_request(&mut chain, rule, by_route, facts, payer);
                 // A rule in shadow mode that cannot be applied blocks nothing.
                 if charged.is_ok() && !chain.is_empty() && chain.never_passes().is_none() {
                     watched.push(chain);
@@ -368,7 +374,7 @@ impl Policy {
             });
         let never = || Some(PolicyRefusal::NeverPasses(chain.never_passes()?.above_capacity()));
         let needs_permit = || {
-            let limit = chain.first_permit().filter(|_| !facts.holds)?;
+            let limit = chain.first_permit().filter(|_| !facts.holds_permits)?;
             Some(PolicyRefusal::NeedsPermit { limit: limit.name().clone() })
         };
         let mut refusal = paid.err().or_else(never).or_else(needs_permit);
@@ -397,7 +403,7 @@ impl Policy {
     /// A chain for a request, without rule and charges.
     fn new_chain(facts: &Facts<'_>) -> Chain {
         let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
-        Chain::new(None).for_tenant(tenant).load(facts.load)
+        Chain::new(None).for_tenant(tenant).load(facts.load_factor)
     }
 
     /// Adds what a request owes under a rule and the rules in its `also` list.
@@ -407,10 +413,11 @@ impl Policy {
         rule: &Rule,
         by_route: bool,
         facts: &Facts<'_>,
+        payer: &AssumedPayer<'_>,
     ) -> Result<(), PolicyRefusal> {
         chain.under(rule);
         let key = |rule: &Rule| {
-            let key = match facts.sent {
+            let key = match payer.sent {
                 Some((header, value)) if rule.id == DEFAULT_RULE => header_key(header, value).map(Some),
                 _ => rule.key.resolve(facts, self.ipv6_prefix),
             };
@@ -419,10 +426,9 @@ impl Policy {
                 place,
                 why,
             })?;
-            let assumed = || facts.assumed.and_then(|payer| payer.key.clone());
             let missing =
                 || PolicyRefusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") };
-            let key = key.or_else(assumed).ok_or_else(missing)?;
+            let key = key.or_else(|| payer.key.clone()).ok_or_else(missing)?;
             Ok(Cow::Owned(match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
                 Some(route) => ResolvedKey::on_route(key, route),
@@ -431,7 +437,7 @@ impl Policy {
         };
         let cost = |rule: &Rule| {
             let estimate = facts.estimate.filter(|_| !rule.fixed_cost);
-            facts.assumed.and_then(|payer| payer.cost).or(estimate).map(Cost::amount)
+            payer.cost.or(estimate).map(Cost::amount)
         };
         self.charge_rules(chain, rule, facts.tenant.as_ref(), key, cost)
     }

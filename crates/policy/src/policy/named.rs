@@ -105,7 +105,7 @@ impl Policy {
         cost: Option<Amount>,
     ) -> Result<Owed, AskError> {
         let key = identity(who)?;
-        let mut facts = facts.clone();
+        let mut facts = Facts { holds_permits: true, ..facts.clone() };
         if let Some(id) = who.strip_prefix(TENANT_KEY) {
             facts.tenant = Some(self.tenant_of_claim(id, None));
         } else if let Some(name) = who.strip_prefix("principal:") {
@@ -116,8 +116,8 @@ impl Policy {
             facts.address = address.parse().ok();
         }
         let key = Some(key).filter(|_| facts.address.is_none());
-        let payer = AssumedPayer { key, cost: cost.map(Cost::new).transpose()? };
-        Ok(self.owed(&Facts { assumed: Some(&payer), holds: true, ..facts }))
+        let payer = AssumedPayer { sent: None, key, cost: cost.map(Cost::new).transpose()? };
+        Ok(self.owed_by_payer(&facts, &payer))
     }
 
     /// Returns the charges of an identity under these plans.
