@@ -129,13 +129,13 @@ impl Leases {
         let answer = lease.spend(charge.cost(), asked, now);
         // A question to the store must not compete with a portion: it takes one once it was allowed.
         let takes = matches!(answer, LeaseAnswer::Covers(..) | LeaseAnswer::Waits);
-        let portion = if takes { started(lease, now) } else { None };
+        let portion = if takes { lease.start_portion(now) } else { None };
         Some((answer, portion))
     }
 
     /// The portion to take from the store for a charge that it has allowed. Its limit has a lease.
     pub(crate) fn next_portion(&self, charge: &Charge<'_>, now: Micros) -> Option<Portion> {
-        self.with(charge, |lease| started(lease, now)).flatten()
+        self.with(charge, |lease| lease.start_portion(now)).flatten()
     }
 
     /// Puts tokens back that were set aside for a charge. Returns whether a task has to be started that returns them to the store.
@@ -149,7 +149,7 @@ impl Leases {
             let limit = charge.limit().limit();
             if limit.lease().is_some() {
                 let wait_us = bucket.wait_for_us(limit, limit.asked(charge.cost()), at);
-                self.with(charge, |lease| lease.promise(now.plus_us(wait_us), now));
+                self.with(charge, |lease| lease.pace.promise(now.plus_us(wait_us), now));
             }
         }
     }
@@ -187,7 +187,7 @@ impl Leases {
 
     /// Notes that a portion did not come.
     pub(crate) fn failed(&self, charge: &Charge<'_>, now: Micros) {
-        self.with(charge, |lease| lease.failed(now));
+        self.with(charge, |lease| lease.taking_until = now);
     }
 
     /// Notes that limits may have changed. Tokens that were taken before are spent by questions that name the same limit, but are not
@@ -218,13 +218,11 @@ impl Leases {
     /// The tokens of ended lots, or of all, under the limits that they were taken under.
     fn returned(&self, lease: &mut Lease, all: bool, now: Micros) -> Vec<Portion> {
         let mut lots = lease.take_ended(all, now);
-        if !lease.is_confirmed(self.limits_version()) {
+        if lease.confirmed != self.limits_version() {
             lots.clear();
         }
-        let portion = |lot: Lot| Portion {
-            limit: NamedLimit::new(lease.limit.name().clone(), lot.limit),
-            ..portion_of(lease, lot.amount)
-        };
+        let limit = |lot: &Lot| NamedLimit::new(lease.limit.name().clone(), lot.limit);
+        let portion = |lot: Lot| lease.portion_of(limit(&lot), lot.amount);
         lots.into_iter().map(portion).collect()
     }
 
@@ -241,9 +239,6 @@ impl Leases {
 
     /// Takes the leases that need a task to return the rest of them.
     pub(crate) fn take_orphans(&self) -> Vec<Portion> {
-        if !self.has_orphans() {
-            return Vec::new();
-        }
         let mut orphans = self.orphans.lock();
         self.has_orphans.store(false, Ordering::Release);
         std::mem::take(&mut orphans)
@@ -251,12 +246,8 @@ impl Leases {
 
     /// The tokens that this instance holds of a charge's bucket.
     pub(crate) fn amount_of(&self, charge: &Charge<'_>) -> Amount {
-        charge
-            .limit()
-            .limit()
-            .lease()
-            .and_then(|_| self.with(charge, |lease| lease.amount()))
-            .unwrap_or_default()
+        let lease = charge.limit().limit().lease();
+        lease.and_then(|_| self.with(charge, |lease| lease.amount())).unwrap_or_default()
     }
 
     pub(crate) fn gave_back(&self, amount: Amount) {
@@ -284,12 +275,4 @@ impl Leases {
         let (hash, mut shard) = self.locked(charge);
         shard.leases.get_mut(&hash).filter(|lease| lease.is_of(charge)).map(act)
     }
-}
-
-fn started(lease: &mut Lease, now: Micros) -> Option<Portion> {
-    lease.start_portion(now).map(|amount| portion_of(lease, amount))
-}
-
-fn portion_of(lease: &Lease, amount: Amount) -> Portion {
-    Portion { key: Arc::clone(&lease.key), limit: lease.limit.clone(), amount, epoch: lease.epoch() }
 }

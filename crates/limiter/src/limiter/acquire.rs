@@ -237,7 +237,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         let ends_at = self.runtime.after(deadline);
         let ask = async || {
             places.unanswered.set(true);
-            let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
+            let asked = self.store.permit(charges, &places.id, PermitStep::Acquire);
             let answer = self.runtime.timeout_at(ends_at, asked).await;
             let answer = answer.unwrap_or(Err(StoreError::TimedOut(deadline)));
             places.unanswered.set(answer.as_ref().is_err_and(StoreError::may_have_run));
@@ -279,12 +279,12 @@ impl<S: Store + 'static> LimiterInner<S> {
             }
             Err(why) => {
                 let policy = options.policy(&self.fallback);
-                let acquire = Operation::Permit(places.id(), PermitStep::Acquire);
+                let acquire = Operation::Permit(&places.id, PermitStep::Acquire);
                 let decision = self.fallback.decide(acquire, charges, policy, &why);
                 is_taken = decision.allowed();
                 let is_local = policy == FailurePolicy::Local;
                 places.renewed(heard_at, if is_local { PlacesIn::Local } else { PlacesIn::Nowhere });
-                places.renew_after(heard_at, SOON.min(places.hold() / 9));
+                places.renew_after(heard_at, SOON.min(places.hold / 9));
                 places.unanswered.set(why.may_have_run());
                 places.in_store.set(why.may_have_run());
                 if !is_taken && why.may_have_run() {
@@ -304,7 +304,7 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.permits.add(self, &places);
         } else {
             self.permits.stats.count(&places, |counts| counts.acquired += 1);
-            self.permits.lent.note(places.id(), charges, now);
+            self.permits.lent.note(&places.id, charges, now);
         }
         (decision, Some(places))
     }

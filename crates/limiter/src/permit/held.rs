@@ -38,9 +38,10 @@ impl Flag {
 /// The places that one permit holds.
 #[derive(Debug)]
 pub(crate) struct HeldPlaces {
-    id: PermitId,
+    pub(crate) id: PermitId,
     places: Vec<(Box<str>, NamedLimit)>,
-    hold: Duration,
+    /// The shortest hold time of its limits.
+    pub(crate) hold: Duration,
     valid_until: AtomicU64,
     /// When it is to be renewed next.
     renew_at: AtomicU64,
@@ -56,7 +57,8 @@ pub(crate) struct HeldPlaces {
     /// Set once it was released or dropped.
     pub(crate) ended: Flag,
     loss: Notify,
-    spawner: Option<Spawner>,
+    /// The runtime that it was taken on. A permit may be dropped elsewhere.
+    pub(crate) spawner: Option<Spawner>,
 }
 
 impl HeldPlaces {
@@ -82,27 +84,9 @@ impl HeldPlaces {
         }
     }
 
-    pub(crate) const fn id(&self) -> &PermitId {
-        &self.id
-    }
-
-    /// The shortest hold time of its limits.
-    pub(crate) const fn hold(&self) -> Duration {
-        self.hold
-    }
-
-    /// The runtime that it was taken on. A permit may be dropped elsewhere.
-    pub(crate) const fn spawner(&self) -> Option<&Spawner> {
-        self.spawner.as_ref()
-    }
-
     /// The key and the limit of each place.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&str, &LimitName)> {
         self.places.iter().map(|(key, limit)| (&**key, limit.name()))
-    }
-
-    pub(crate) fn limits(&self) -> impl Iterator<Item = &LimitName> {
-        self.places.iter().map(|(_, limit)| limit.name())
     }
 
     /// The keys of its places, each once.

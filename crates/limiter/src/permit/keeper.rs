@@ -95,7 +95,7 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         let was_kept = self.permits.held.lock().remove(&number(places)).is_some();
         if let Some(charges) = places.charges().filter(|_| was_kept) {
             self.permits.stats.count(places, |counts| counts.held -= 1);
-            self.permits.lent.note(places.id(), &charges, self.fallback.clock.now());
+            self.permits.lent.note(&places.id, &charges, self.fallback.clock.now());
         }
     }
 
@@ -150,7 +150,7 @@ impl PermitKeeper {
             counts.acquired += 1;
         });
         self.held.lock().insert(number(places), Arc::clone(places));
-        if let Some(spawner) = places.spawner() {
+        if let Some(spawner) = &places.spawner {
             Renewer::start(limiter, spawner);
         }
     }
@@ -175,7 +175,7 @@ impl PermitKeeper {
     pub(crate) fn all_stats(&self, now: Micros) -> PermitStats {
         let mut stats = self.stats.snapshot();
         self.lent.each(now, |places| {
-            for limit in places.limits() {
+            for (_, limit) in places.places() {
                 stats.entry(limit.clone()).or_default().held += 1;
             }
         });
@@ -230,7 +230,7 @@ impl PermitKeeper {
         let held = self.held.lock();
         let due: Vec<_> = held.values().filter(|places| places.is_due(now + TICK)).cloned().collect();
         for places in &due {
-            places.renew_after(now, TICK + SOON.min(places.hold() / 9));
+            places.renew_after(now, TICK + SOON.min(places.hold / 9));
         }
         due
     }
@@ -288,7 +288,7 @@ impl<S> Drop for Releasing<S> {
 
 /// Two permits that were taken by one id are kept apart.
 fn number(places: &Arc<HeldPlaces>) -> (PermitId, usize) {
-    (places.id().clone(), Arc::as_ptr(places) as usize)
+    (places.id.clone(), Arc::as_ptr(places) as usize)
 }
 
 /// A task that renews the permits that are due, as long as any are held.
@@ -367,7 +367,8 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
     }
     // A permit that was reported as lost stays lost, even if the store held it all the time.
     let mut is_lost = !places.is_held(now);
-    let is_local = limiter.renew_locally(&places, &charges);
+    let is_local = places.counted_in() == PlacesIn::Local
+        && limiter.fallback.permit(&charges, &places.id, PermitStep::Renew);
     match answer {
         Ok(true) => places.renewed(sent, PlacesIn::Store),
         Err(_) if is_local && !is_lost => places.renewed(sent, PlacesIn::Local),
@@ -377,7 +378,7 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
     }
     if !matches!(answer, Ok(true)) {
         // Several tries are left before its time is over. What the store does not know is entered soon after it is back.
-        let pause = places.hold() / 9;
+        let pause = places.hold / 9;
         places.renew_after(now, if places.counted_in() == PlacesIn::Store { pause } else { pause.min(SOON) });
     }
     if is_lost && places.lose() {
@@ -388,14 +389,14 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
 impl<S: Store + 'static> LimiterInner<S> {
     /// The runtime for work about a permit. The one that it was taken on may have ended.
     fn spawner_for(&self, places: &HeldPlaces) -> Option<Spawner> {
-        self.runtime.spawner().or_else(|| places.spawner().cloned())
+        self.runtime.spawner().or_else(|| places.spawner.clone())
     }
 
     /// Renews places in the store, or takes them again. True if they are held there now.
     async fn renew_places(&self, places: &HeldPlaces, charges: &Charges<'_>) -> Result<bool, StoreError> {
         // A node that hangs must not make the renewals of others late.
-        let deadline = self.deadline.min(places.hold() / 9);
-        let step = async |step| self.in_time(deadline, self.store.permit(charges, places.id(), step)).await;
+        let deadline = self.deadline.min(places.hold / 9);
+        let step = async |step| self.in_time(deadline, self.store.permit(charges, &places.id, step)).await;
         if places.counted_in() == PlacesIn::Store && step(PermitStep::Renew).await?.allowed {
             return Ok(true);
         }
@@ -420,21 +421,15 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.permits.stats.count(places, |counts| counts.lost += 1);
         }
         if taken && places.counted_in() == PlacesIn::Local {
-            self.fallback.permit(charges, places.id(), RELEASE);
+            self.fallback.permit(charges, &places.id, RELEASE);
         }
         Ok(taken)
-    }
-
-    /// Renews places in the embedded store of the policy `local`. False if they are not counted there.
-    fn renew_locally(&self, places: &HeldPlaces, charges: &Charges<'_>) -> bool {
-        places.counted_in() == PlacesIn::Local
-            && self.fallback.permit(charges, places.id(), PermitStep::Renew)
     }
 
     /// Releases places that are counted in the embedded store of the policy `local`.
     fn release_locally(&self, places: &HeldPlaces) {
         if let Some(charges) = places.charges().filter(|_| places.counted_in() == PlacesIn::Local) {
-            self.fallback.permit(&charges, places.id(), RELEASE);
+            self.fallback.permit(&charges, &places.id, RELEASE);
         }
     }
 
@@ -445,7 +440,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         // Also if they are counted elsewhere: the store may have got a question whose answer was lost.
         let mut was_held = false;
         if places.in_store.is_set() {
-            let released = self.store.permit(&charges, places.id(), RELEASE);
+            let released = self.store.permit(&charges, &places.id, RELEASE);
             was_held = self.in_time(self.deadline, released).await?.allowed;
         }
         self.permits.has_released.notify_waiters();
@@ -454,7 +449,7 @@ impl<S: Store + 'static> LimiterInner<S> {
 
     /// Tries to release places until that is done, or their hold time is over. Returns whether the store held them.
     async fn release_until_done(&self, places: &HeldPlaces) -> bool {
-        let give_up = self.fallback.clock.now() + places.hold();
+        let give_up = self.fallback.clock.now() + places.hold;
         let mut pause = FIRST_PAUSE;
         let mut released = self.release(places).await;
         while released.is_err() && self.fallback.clock.now() < give_up {

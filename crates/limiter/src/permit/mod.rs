@@ -37,7 +37,7 @@ impl Permit {
 
     /// Its unique id.
     pub fn id(&self) -> &PermitId {
-        self.places.id()
+        &self.places.id
     }
 
     /// True as long as its hold time has not passed since it was taken or last renewed. Once false, it stays so.
@@ -62,7 +62,7 @@ impl Permit {
     pub fn leave(self) -> PermitId {
         self.places.ended.set(true);
         self.release.leave(&self.places);
-        self.places.id().clone()
+        self.places.id.clone()
     }
 
     /// Releases it, and waits until the store has confirmed that. Dropping it releases it in the background.

@@ -37,7 +37,7 @@ impl StatsTable {
 
     /// Changes the counts of each limit of a permit.
     pub(crate) fn count(&self, places: &HeldPlaces, change: impl Fn(&mut PermitCounts)) {
-        self.count_limits(places.limits(), change);
+        self.count_limits(places.places().map(|(_, limit)| limit), change);
     }
 
     pub(crate) fn count_limits<'a>(

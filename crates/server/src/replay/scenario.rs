@@ -108,7 +108,7 @@ impl Scenario {
         }
         let LogFacts { mut facts, has_tenant, has_principal, is_wrong_key } = self.facts(record, request);
         if let Some(route) = route {
-            facts = facts.route(route);
+            facts.route = Some(route);
         }
         let owed = self.policy.owed(&facts);
         self.needed.note(record, has_tenant, has_principal);
