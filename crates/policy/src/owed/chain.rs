@@ -319,7 +319,8 @@ impl Chain {
     pub fn priced(&self, cost: impl Into<Amount>) -> Result<Charges<'_>, ChargeError> {
         let amount = cost.into();
         let charge = |bucket: &BucketCharge| {
-            let cost = Cost::new(amount).map_err(|_| bucket.cost_above_capacity(amount))?;
+            let above = |_| BucketCharge { cost: amount, ..bucket.clone() }.above_capacity();
+            let cost = Cost::new(amount).map_err(above)?;
             Charge::new(self.keys[bucket.key].as_key(), bucket.limit.clone(), cost)
         };
         Charges::new(self.buckets.iter().map(charge).collect::<Result<Vec<_>, _>>()?)
@@ -440,13 +441,9 @@ impl BucketCharge {
 
     /// The error for a cost that is above the capacity.
     pub fn above_capacity(&self) -> ChargeError {
-        self.cost_above_capacity(self.cost)
-    }
-
-    fn cost_above_capacity(&self, cost: Amount) -> ChargeError {
         ChargeError::CostAboveCapacity {
             limit: self.limit.name().clone(),
-            cost,
+            cost: self.cost,
             capacity: self.limit.limit().capacity(),
         }
     }

@@ -47,7 +47,7 @@ const UNKNOWN_KEYS_FACTOR: u64 = 10;
 pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// Plans, rules and tenants. It computes what a request owes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Policy {
     pub(crate) plans: Map<PlanName, Plan>,
     pub(crate) rules: Vec<Rule>,
@@ -67,7 +67,7 @@ pub struct Policy {
 }
 
 /// Finds the rule for a request or a descriptor among the rules of one mode.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RuleIndex {
     /// The rules for HTTP requests, each with each of its hosts, the most specific first.
     by_specificity: Vec<(Option<HostPattern>, usize)>,
