@@ -54,22 +54,21 @@ impl<S: Store + 'static> RateLimiter<S> {
         plans: impl PlanList + Send,
         wait: Wait,
     ) -> Result<Permit, AcquireError> {
-        let charges = self.permit_charges(key, plans)?;
-        let policy = wait.policy(self.inner.fallback.policy);
+        let mut asked = AskedCharges::from(self.permit_charges(key, plans)?);
+        asked.options.on_failure = Some(wait.policy(self.inner.fallback.policy));
+        let charges = &asked.charges;
         let (runtime, permits) = (&self.inner.runtime, &self.inner.permits);
         let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
         let left = || give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
-        let turn = permits.turns.queue_for(&charges);
+        let turn = permits.turns.queue_for(charges);
         // If callers in front take all the time, it asks once: they may wait for other limits than it needs.
         let is_shared = self.inner.store.is_shared();
         let mut first = runtime.timeout(left(), turn.first(is_shared, runtime)).await;
         let mut has_waited = false;
         loop {
-            let options = AskOptions { on_failure: Some(policy), ..AskOptions::default() };
-            let ask = AskedCharges { charges: charges.clone(), options };
             // Made before the question, so that no release in between is missed.
             let released = permits.has_released.notified();
-            let (decision, permit) = self.decide_charges(ask).await;
+            let (decision, permit) = self.decide_charges(asked.clone()).await;
             if let Some(permit) = permit {
                 if let Ok(Some(waiting)) = &mut first {
                     waiting.got_place(runtime);

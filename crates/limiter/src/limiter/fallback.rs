@@ -74,9 +74,8 @@ impl Fallback {
             let limit = charge.limit().limit().share_of(self.replicas);
             let cost = charge.cost().min(Cost::saturating(limit.capacity()));
             let named = NamedLimit::new(charge.limit().name().clone(), limit);
-            Charge::new(charge.key(), named, cost)
+            Charge::late(charge.key(), named, cost)
         };
-        let shares: Result<Vec<_>, _> = charges.iter().map(share).collect();
-        shares.and_then(Charges::new).unwrap_or_else(|_| charges.clone())
+        Charges::distinct(charges.iter().map(share)).unwrap_or_else(|_| charges.clone())
     }
 }

@@ -1,10 +1,10 @@
 //! The state that all clones of a limiter share, and the course of one decision.
 
 use std::cell::Ref;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use spile_core::{
     Answer, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, Operation, Outcome,
@@ -55,7 +55,7 @@ impl<S: Store> LimiterInner<S> {
         self: &'a Arc<Self>,
         ask: AskedCharges<'a>,
         share: Option<Box<LeaseShare<'a, S>>>,
-    ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+    ) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if self.leases.as_ref().is_some_and(Leases::has_orphans) {
                 (self.start_work)(self, BackgroundWork::KeepOrphans);

@@ -179,11 +179,8 @@ impl<S: Store> RateLimiter<S> {
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
         let policy = wait.policy(self.inner.fallback.policy);
-        let charges = without_permit(self.charges(key, plans, tokens)?)?;
-        let asked = AskedCharges {
-            charges,
-            options: AskOptions { on_failure: Some(policy), ..AskOptions::default() },
-        };
+        let mut asked = AskedCharges::from(without_permit(self.charges(key, plans, tokens)?)?);
+        asked.options.on_failure = Some(policy);
         let runtime = &self.inner.runtime;
         let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
         loop {

@@ -51,8 +51,7 @@ impl PartialDecision {
 fn first_quantum<'k>(charges: &Charges<'k>) -> Charges<'k> {
     let one = |charge: &Charge<'k>| {
         let cost = Cost::saturating(charge.limit().limit().quantum());
-        Charge::new(charge.key(), charge.limit().clone(), cost)
+        Charge::late(charge.key(), charge.limit().clone(), cost)
     };
-    let ones: Result<Vec<_>, _> = charges.iter().map(one).collect();
-    ones.and_then(Charges::new).unwrap_or_else(|_| charges.clone())
+    Charges::distinct(charges.iter().map(one)).unwrap_or_else(|_| charges.clone())
 }

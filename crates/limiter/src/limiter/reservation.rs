@@ -179,11 +179,14 @@ impl<S: Store + 'static> Reservation<S> {
         &mut self,
         cost: impl Fn(&LimitName) -> Amount + Send + Sync,
     ) -> Result<Settled, SettleError> {
-        let chain = self.chain.clone().settling(|_, name| self.limiter.limit_in_force(name));
-        let settled =
-            self.limiter.settle_chain(&chain, self.id, |bucket| cost(bucket.limit().name())).await?;
+        let cost = |bucket: &BucketCharge| cost(bucket.limit().name());
+        let settled = self.limiter.settle_chain(&self.chain_in_force(), self.id, cost).await?;
         self.open = false;
         Ok(settled)
+    }
+
+    fn chain_in_force(&self) -> Chain {
+        self.chain.clone().settling(|_, name| self.limiter.limit_in_force(name))
     }
 }
 
@@ -193,9 +196,7 @@ impl<S: Store + 'static> Drop for Reservation<S> {
             return;
         }
         let Some(spawner) = self.limiter.inner.runtime.spawner() else { return };
-        let (limiter, id) = (self.limiter.clone(), self.id);
-        let chain = std::mem::replace(&mut self.chain, Chain::new(None));
-        let chain = chain.settling(|_, name| limiter.limit_in_force(name));
+        let (limiter, chain, id) = (self.limiter.clone(), self.chain_in_force(), self.id);
         spawner.spawn(async move {
             // If the store does not answer, the reservation stays charged, as if the process had ended.
             let _settled = limiter.settle_chain(&chain, id, |_| Amount::ZERO).await;

@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use spile_core::{
     Charge, Charges, LimitName, Micros, PermitId, PermitStep, SpendTime, Store, StoreError, StoreExt,
@@ -70,10 +68,7 @@ pub(crate) trait ReleaseWork: Send + Sync {
     fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>);
 
     /// Releases places. If that fails, it is tried again in the background.
-    fn release_now(
-        self: Arc<Self>,
-        places: Arc<HeldPlaces>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+    fn release_now(self: Arc<Self>, places: Arc<HeldPlaces>) -> BoxFuture<'static, Result<(), StoreError>>;
 }
 
 impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
@@ -102,12 +97,9 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
     fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>) {
         self.permits.remove(&places);
         self.release_locally(&places);
-        if !self.store.is_shared() {
-            // The answer is there at once, so that no task is needed, nor a runtime.
-            let mut release = Box::pin(self.release(&places));
-            if let Poll::Ready(_done) = release.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return;
-            }
+        // The answer of a local store is there at once, so that no task is needed, nor a runtime.
+        if !self.store.is_shared() && self.release(&places).now_or_never().is_some() {
+            return;
         }
         let Some(spawner) = self.spawner_for(&places) else { return };
         let releasing = Releasing::new(Arc::clone(&self), Arc::clone(&places));
@@ -120,10 +112,7 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         });
     }
 
-    fn release_now(
-        self: Arc<Self>,
-        places: Arc<HeldPlaces>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
+    fn release_now(self: Arc<Self>, places: Arc<HeldPlaces>) -> BoxFuture<'static, Result<(), StoreError>> {
         self.permits.remove(&places);
         // Made before the future is polled: it may be dropped at any time.
         let mut unreleased = Unreleased { limiter: self, places: Some(places) };

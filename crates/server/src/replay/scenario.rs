@@ -107,9 +107,7 @@ impl Scenario {
             return;
         }
         let LogFacts { mut facts, has_tenant, has_principal, is_wrong_key } = self.facts(record, request);
-        if let Some(route) = route {
-            facts.route = Some(route);
-        }
+        facts.route = route;
         let owed = self.policy.owed(&facts);
         self.needed.note(record, has_tenant, has_principal);
         // The gateway knows every key that it forwards. Another proxy may ask about keys that are not Spile's.
