@@ -70,7 +70,7 @@ impl<S: Store + 'static> RateLimiter<S> {
             let released = permits.has_released.notified();
             let (decision, permit) = self.decide_charges(asked.clone()).await;
             if let Some(permit) = permit {
-                if let Ok(Some(waiting)) = &mut first {
+                if let Ok(waiting) = &mut first {
                     waiting.got_place(runtime);
                 }
                 return Ok(permit);
@@ -78,9 +78,7 @@ impl<S: Store + 'static> RateLimiter<S> {
             let (is_final, left) = (decision.may_have_run() || is_refused(&decision), left());
             let for_place = decision.binding().limit().is_concurrency();
             let is_too_late = left.is_zero() || !for_place && decision.retry_after() > left;
-            let Some(waiting) =
-                first.as_mut().ok().and_then(Option::as_mut).filter(|_| !is_final && !is_too_late)
-            else {
+            let Some(waiting) = first.as_mut().ok().filter(|_| !is_final && !is_too_late) else {
                 return Err(AcquireError::Denied(Box::new(decision)));
             };
             if !for_place {

@@ -73,12 +73,16 @@ impl<S: Store> LimiterInner<S> {
             }
             let rest = share.as_ref().and_then(|share| share.rest());
             let asked = rest.as_ref().unwrap_or(&ask.charges);
-            let mut answer = self.ask_store(asked, &ask.options).await;
+            let ask_store = async || {
+                let answer = self.ask(Operation::Spend, asked, ask.options.deadline(self.deadline)).await;
+                answer.map(Reply::into_outcome)
+            };
+            let mut answer = ask_store().await;
             if !ask.options.patience.is_zero() {
                 let give_up = self.runtime.after(ask.options.patience);
                 while matches!(answer, Err(StoreError::Overloaded(_))) && self.runtime.now() < give_up {
                     self.runtime.sleep(SHORTEST_PAUSE).await;
-                    answer = self.ask_store(asked, &ask.options).await;
+                    answer = ask_store().await;
                 }
             }
             // The nodes of a remote store have different clocks, so samples are spaced by the clock of this machine.
@@ -91,16 +95,6 @@ impl<S: Store> LimiterInner<S> {
             }
             self.conclude(&ask.charges, &ask.options, answer, DecisionSource::Store, Some(heard_at))
         })
-    }
-
-    /// Asks the store once, and learns from its answer about the buckets.
-    async fn ask_store(
-        &self,
-        charges: &Charges<'_>,
-        options: &AskOptions<'_>,
-    ) -> Result<Outcome, StoreError> {
-        let answer = self.ask(Operation::Spend, charges, options.deadline(self.deadline)).await;
-        answer.map(Reply::into_outcome)
     }
 
     /// The decision of a store that needs no waiting.

@@ -126,16 +126,13 @@ impl<S: Store> LimiterInner<S> {
     /// The buckets as the store shows them, with the tokens that leases hold of them.
     pub(super) fn with_leases(&self, charges: &Charges<'_>, shown: Outcome) -> Outcome {
         let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) else { return shown };
-        let buckets: OneOrMany<Bucket> = charges
-            .iter()
-            .zip(shown.buckets.iter())
-            .map(|(charge, bucket)| {
-                let lent = leases.amount_of(charge);
-                let all = bucket.with_more(charge.limit().limit(), lent);
-                let is_covered = charge.is_covered_by(all, shown.at);
-                if is_covered { all } else { with_lent(*bucket, charge.limit(), lent, shown.at) }
-            })
-            .collect();
+        let with_lease = |(charge, bucket): (&Charge<'_>, &Bucket)| {
+            let lent = leases.amount_of(charge);
+            let all = bucket.with_more(charge.limit().limit(), lent);
+            let is_covered = charge.is_covered_by(all, shown.at);
+            if is_covered { all } else { with_lent(*bucket, charge.limit(), lent, shown.at) }
+        };
+        let buckets: OneOrMany<_> = charges.iter().zip(shown.buckets.iter()).map(with_lease).collect();
         let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| charge.is_covered_by(*bucket, shown.at);
         let allowed = charges.iter().zip(buckets.iter()).all(covers);
         Outcome { allowed, at: shown.at, buckets }

@@ -22,13 +22,6 @@ pub struct ChargeDecision {
     pub decision: Decision,
 }
 
-impl ChargeDecision {
-    /// A late charge that left `uncovered` unpaid.
-    pub const fn new(uncovered: Amount, decision: Decision) -> Self {
-        Self { uncovered, decision }
-    }
-}
-
 impl PartialDecision {
     /// The decision that the outcome of a store amounts to.
     pub(crate) fn of(charges: &Charges<'_>, outcome: PartialOutcome, source: DecisionSource) -> Self {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use spile_core::{Charges, Micros, Operation, Reply, Store, StoreError, StoreExt, Verdict};
+use spile_core::{Charges, Operation, Reply, Store, StoreError, StoreExt};
 
 use super::inner::LimiterInner;
-use crate::deny_cache::{DenyCache, SentQuestion};
+use crate::deny_cache::SentQuestion;
 use crate::lease::Leases;
 
 /// A question on its way to the store. Every answer about a bucket corrects or removes what the deny cache has of it.
@@ -58,30 +58,20 @@ impl<S: Store> StoreQuestion<'_, S> {
     pub(super) fn answered(mut self, operation: Operation<'_>, answer: Result<&Reply, &StoreError>) {
         let is_peek = matches!(operation, Operation::Peek);
         match answer {
-            Ok(reply) if reply.verdict != Verdict::Denied => self.learn(reply, forget),
-            Ok(reply) => self.learn(reply, if is_peek { DenyCache::renew } else { DenyCache::learn }),
+            Ok(reply) => {
+                let Some(sent) = self.sent.take() else { return };
+                let heard = self.limiter.fallback.clock.now();
+                if let Some(cache) = &self.limiter.deny_cache {
+                    cache.learn(self.charges, reply, sent, heard, is_peek);
+                }
+                if let Some(leases) = &self.limiter.leases {
+                    leases.learn(self.charges, reply, sent.at, heard);
+                }
+            }
             Err(why) if is_peek || !why.may_have_run() => self.sent = None,
             Err(_) => {}
         }
     }
-
-    fn learn(&mut self, reply: &Reply, teach: Lesson) {
-        let Some(sent) = self.sent.take() else { return };
-        let heard = self.limiter.fallback.clock.now();
-        if let Some(cache) = &self.limiter.deny_cache {
-            teach(cache, self.charges, reply, sent, heard);
-        }
-        if let Some(leases) = &self.limiter.leases {
-            leases.learn(self.charges, reply, sent.at, heard);
-        }
-    }
-}
-
-/// How an answer changes the deny cache.
-type Lesson = fn(&DenyCache, &Charges<'_>, &Reply, SentQuestion, Micros);
-
-fn forget(cache: &DenyCache, charges: &Charges<'_>, _: &Reply, _: SentQuestion, _: Micros) {
-    cache.forget(charges);
 }
 
 impl<S> Drop for StoreQuestion<'_, S> {

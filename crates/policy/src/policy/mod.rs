@@ -275,7 +275,7 @@ impl Policy {
     }
 
     /// The most specific rule in shadow mode for a request, or `None` if none matches it.
-    pub fn shadow_rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
+    pub(crate) fn shadow_rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
         self.matching(&self.shadow, facts)
     }
 
