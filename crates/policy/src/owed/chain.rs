@@ -191,9 +191,13 @@ impl Chain {
         self.put(bucket, Amount::max).map(drop)
     }
 
-    /// Adds the charges of another chain. Costs for the same bucket add up. Returns the index of each added bucket.
+    /// Adds the charges of another chain, under the stricter failure policy. Costs for the same bucket add up. Returns the index of
+    /// each added bucket.
     pub(crate) fn add(&mut self, other: &Self) -> Result<Vec<usize>, ChargeError> {
         self.asks |= other.asks;
+        if let Some(policy) = other.on_failure {
+            self.tighten_failure_policy(policy);
+        }
         let add = |bucket: &BucketCharge| {
             let key = self.key_index(&other.keys[bucket.key]);
             self.put(BucketCharge { key, ..bucket.clone() }, Amount::add)

@@ -4,7 +4,6 @@
 mod builder;
 mod named;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
@@ -203,7 +202,7 @@ impl Policy {
     /// is keyed by the value that it sent, and its address is limited to ten times the plan, so that made-up keys gain
     /// little. If another rule than `default` matches the path, it is applied as it is.
     pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
-        let (rule, shadow) = (self.rule_for(facts), self.shadow_rule_for(facts));
+        let (rule, shadow) = (self.rule_for(facts), self.matching(&self.shadow, facts));
         let default = rule.filter(|rule| rule.id == DEFAULT_RULE && facts.tenant.is_none());
         let sent = facts.headers.get(header).filter(|value| !value.is_empty());
         let (Some(default), Some(sent), Some(address)) = (default, sent, facts.address) else {
@@ -274,11 +273,6 @@ impl Policy {
         self.matching(&self.enforced, facts)
     }
 
-    /// The most specific rule in shadow mode for a request, or `None` if none matches it.
-    pub(crate) fn shadow_rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
-        self.matching(&self.shadow, facts)
-    }
-
     fn matching(&self, index: &RuleIndex, facts: &Facts<'_>) -> Option<&Rule> {
         let fits = |(host, at): &&(Option<HostPattern>, usize)| {
             host.as_ref().is_none_or(|host| host.matches(facts.host))
@@ -346,7 +340,7 @@ impl Policy {
     }
 
     pub(crate) fn owed_by_payer(&self, facts: &Facts<'_>, payer: &AssumedPayer<'_>) -> Owed {
-        self.owed_under(self.rule_for(facts), self.shadow_rule_for(facts), facts, payer)
+        self.owed_under(self.rule_for(facts), self.matching(&self.shadow, facts), facts, payer)
     }
 
     fn owed_under(
@@ -429,11 +423,11 @@ impl Policy {
             let missing =
                 || PolicyRefusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") };
             let key = key.or_else(|| payer.key.clone()).ok_or_else(missing)?;
-            Ok(Cow::Owned(match facts.route.filter(|_| by_route) {
+            Ok(match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
                 Some(route) => ResolvedKey::on_route(key, route),
                 None => key,
-            }))
+            })
         };
         let cost = |rule: &Rule| {
             let estimate = facts.estimate.filter(|_| !rule.fixed_cost);
@@ -444,12 +438,12 @@ impl Policy {
 
     /// Adds the charges of a rule and the rules in its `also` list, each for the key that `key` finds and at `cost`, or at the
     /// cost of the rule if that is `None`.
-    pub(crate) fn charge_rules<'k>(
+    pub(crate) fn charge_rules(
         &self,
         chain: &mut Chain,
         rule: &Rule,
         tenant: Option<&CallerTenant>,
-        key: impl Fn(&Rule) -> Result<Cow<'k, ResolvedKey>, PolicyRefusal>,
+        key: impl Fn(&Rule) -> Result<ResolvedKey, PolicyRefusal>,
         cost: impl Fn(&Rule) -> Option<Amount>,
     ) -> Result<(), PolicyRefusal> {
         for rule in self.with_also(rule) {

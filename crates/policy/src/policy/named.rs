@@ -1,7 +1,5 @@
 //! Charges of callers that name their rule or plans: the decision API, the Redis protocol and the command line.
 
-use std::borrow::Cow;
-
 use smol_str::SmolStr;
 use spile_core::{
     Amount, ChargeError, Cost, CostError, KeyError, Limit, LimitName, NameError, NamedLimit, PlanName,
@@ -204,9 +202,11 @@ impl Policy {
         let tenant = self.tenant_named(who);
         let key = |rule: &Rule| {
             // A rule with one literal key has that key at every listener.
-            let key = rule.key.shared().unwrap_or(&own);
-            let on_route = |route| Cow::Owned(ResolvedKey::on_route(key.clone(), route));
-            Ok(route.map_or_else(|| Cow::Owned(key.clone()), on_route))
+            let key = rule.key.shared().unwrap_or(&own).clone();
+            Ok(match route {
+                Some(route) => ResolvedKey::on_route(key, route),
+                None => key,
+            })
         };
         let mut chain = new_chain(Some(&rule.id), tenant.as_ref()).shadow(rule.shadow);
         let charged = self.charge_rules(&mut chain, rule, tenant.as_ref(), key, |_| cost);
