@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spile_core::{
-    Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, OneOrMany,
-    Operation, Outcome, SpendTime, Store,
+    Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, Limit, LimitName, Micros,
+    NamedLimit, OneOrMany, Operation, Outcome, SpendTime, Store,
 };
 use spile_runtime::Runtime;
 use tokio::sync::oneshot;
@@ -189,14 +189,19 @@ impl<S: Store> LimiterInner<S> {
     /// False if the registry has another limit of this name by now: returning tokens under the former one would refill the bucket at
     /// the former rate.
     fn is_in_force(&self, limit: &NamedLimit) -> bool {
-        let name = limit.name().as_str();
-        let plan = name.split_once('/').map_or(name, |(plan, _)| plan);
-        let mut is_same = true;
-        self.plans.visit(plan, &mut |plan| {
-            let same = |own: &NamedLimit| own.name() == limit.name() && own.limit().fills_like(limit.limit());
-            is_same = plan.limits().iter().any(same);
+        let (has_plan, now) = self.limit_in_force(limit.name());
+        !has_plan || now.is_some_and(|now| now.fills_like(limit.limit()))
+    }
+
+    /// Whether the registry has the plan of this limit, and the limit of this name now.
+    pub(super) fn limit_in_force(&self, name: &LimitName) -> (bool, Option<Limit>) {
+        let plan = name.as_str().split('/').next().unwrap_or_default();
+        let mut found = None;
+        let has_plan = self.plans.visit(plan, &mut |plan| {
+            let limit = plan.limits().iter().find(|limit| limit.name() == name);
+            found = limit.map(|limit| *limit.limit());
         });
-        is_same
+        (has_plan, found)
     }
 
     /// Returns tokens to the store. If it cannot be reached, they are lost.

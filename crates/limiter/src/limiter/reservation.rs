@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Cost, Decision, DecisionSource, Limit, LimitName, Operation, Outcome, Reply, ReservationId,
+    Amount, Cost, Decision, DecisionSource, LimitName, Operation, Outcome, Reply, ReservationId,
     SettleOutcome, Store, Verdict,
 };
 use spile_policy::{BucketCharge, Chain, identity};
@@ -140,17 +140,6 @@ impl<S: Store> RateLimiter<S> {
             decision: Decision::standing(decision.limits().iter().cloned()),
         })
     }
-
-    /// The limit of this name now.
-    fn limit_in_force(&self, name: &LimitName) -> Option<Limit> {
-        let plan = name.as_str().split('/').next()?;
-        let mut found = None;
-        self.inner.plans.visit(plan, &mut |plan| {
-            let limit = plan.limits().iter().find(|limit| limit.name() == name);
-            found = limit.map(|limit| *limit.limit());
-        });
-        found
-    }
 }
 
 impl<S: Store + 'static> Reservation<S> {
@@ -186,7 +175,7 @@ impl<S: Store + 'static> Reservation<S> {
     }
 
     fn chain_in_force(&self) -> Chain {
-        self.chain.clone().settling(|_, name| self.limiter.limit_in_force(name))
+        self.chain.clone().settling(|_, name| self.limiter.inner.limit_in_force(name).1)
     }
 }
 

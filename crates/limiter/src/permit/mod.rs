@@ -8,7 +8,7 @@ mod turns;
 
 use std::sync::Arc;
 
-use spile_core::{Decision, Micros, PermitId, StoreError};
+use spile_core::{Decision, PermitId, StoreError};
 
 pub(crate) use self::held::{HeldPlaces, PlacesIn};
 pub(crate) use self::keeper::{PermitKeeper, RELEASE, ReleaseWork, SOON, Unreleased};
@@ -85,7 +85,7 @@ impl Drop for Permit {
 
 impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let until: Micros = self.places.valid_until();
+        let until = self.places.valid_until();
         f.debug_struct("Permit").field("id", self.id()).field("until", &until).finish_non_exhaustive()
     }
 }

@@ -47,10 +47,7 @@ impl StatsTable {
     ) {
         let mut counts = self.0.lock();
         for limit in limits {
-            match counts.get_mut(limit) {
-                Some(counts) => change(counts),
-                None => change(counts.entry(limit.clone()).or_default()),
-            }
+            change(counts.entry(limit.clone()).or_default());
         }
     }
 }

@@ -6,9 +6,6 @@ use spile_core::{Key, KeyError};
 use super::ResolvedKey;
 use crate::facts::Facts;
 
-const LITERAL: &str = "literal:";
-const HEADER: &str = "header:";
-
 /// Where a rule looks for the key of a request. The first place that has one is used.
 #[derive(Clone, Debug)]
 pub struct KeyList {
@@ -123,7 +120,7 @@ fn principal_key(name: &str) -> Result<ResolvedKey, InvalidIdentity> {
 pub(crate) fn header_key(name: &HeaderName, value: &HeaderValue) -> Result<ResolvedKey, InvalidIdentity> {
     match std::str::from_utf8(value.as_bytes()).ok().and_then(Key::control_in) {
         None => Ok(ResolvedKey::header(name.as_str(), value.as_bytes())),
-        Some(why) => Err(InvalidIdentity { place: format!("{HEADER}{name}"), why }),
+        Some(why) => Err(InvalidIdentity { place: format!("header:{name}"), why }),
     }
 }
 
@@ -143,20 +140,18 @@ fn choice(words: &str) -> Result<Vec<KeyPart>, KeyListError> {
 
 fn part(word: &str) -> Result<KeyPart, KeyListError> {
     let bad = || KeyListError::Unknown(word.to_owned());
-    Ok(match word {
-        "tenant" => KeyPart::Tenant,
-        "principal" => KeyPart::Principal,
-        "ip" => KeyPart::Ip,
-        "path" => KeyPart::Path,
-        "route" => KeyPart::Route,
-        _ => match (word.strip_prefix(HEADER), word.strip_prefix(LITERAL)) {
-            (Some(name), _) => KeyPart::Header(name.parse().map_err(|_| bad())?),
-            (_, Some(name)) => {
-                let why = |why| KeyListError::Literal { name: name.chars().take(64).collect(), why };
-                KeyPart::Literal(ResolvedKey::of(&["static:", Key::new(name).map_err(why)?.as_str()]))
-            }
-            _ => return Err(bad()),
-        },
+    Ok(match (word, word.split_once(':')) {
+        ("tenant", _) => KeyPart::Tenant,
+        ("principal", _) => KeyPart::Principal,
+        ("ip", _) => KeyPart::Ip,
+        ("path", _) => KeyPart::Path,
+        ("route", _) => KeyPart::Route,
+        (_, Some(("header", name))) => KeyPart::Header(name.parse().map_err(|_| bad())?),
+        (_, Some(("literal", name))) => {
+            let why = |why| KeyListError::Literal { name: name.chars().take(64).collect(), why };
+            KeyPart::Literal(ResolvedKey::of(&["static:", Key::new(name).map_err(why)?.as_str()]))
+        }
+        _ => return Err(bad()),
     })
 }
 
