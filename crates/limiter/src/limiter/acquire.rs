@@ -206,14 +206,11 @@ impl<S: Store> RateLimiter<S> {
 }
 
 impl<S: Store + 'static> LimiterInner<S> {
-    /// Decides about a chain with a concurrency. If it is allowed, the places are held, and kept if that is asked for.
+    /// Decides about a chain with a concurrency. If it is allowed, the places are held, and kept unless their caller does that.
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        ask: &AskedCharges<'_>,
-        holder: &str,
-        keeps: bool,
+        AskedCharges { charges, options }: &AskedCharges<'_>,
     ) -> (Decision, Option<Arc<HeldPlaces>>) {
-        let (charges, options) = (&ask.charges, &ask.options);
         let now = self.fallback.clock.now();
         let rest = charges.only(false);
         if let Some(rest) = &rest
@@ -224,9 +221,8 @@ impl<S: Store + 'static> LimiterInner<S> {
         }
         let (since, number) = (self.fallback.clock.wall(), self.runtime.random_id());
         let hold = charges.hold().unwrap_or_default();
-        let id =
-            PermitId::new(since, hold, number, holder).or_else(|_| PermitId::new(since, hold, number, ""));
-        let Ok(id) = id else { unreachable!("a permit without a holder has an id") };
+        let id = |holder| PermitId::new(since, hold, number, holder);
+        let id = id(options.holder).or_else(|_| id("")).expect("a permit without a holder has an id");
         let places = Arc::new(HeldPlaces::new(id, charges, now, self.runtime.spawner()));
         let mut unreleased = Unreleased { limiter: Arc::clone(self), places: Some(Arc::clone(&places)) };
         let question = rest.as_ref().map(|rest| self.question(rest));
@@ -266,19 +262,17 @@ impl<S: Store + 'static> LimiterInner<S> {
             let rates = answer.as_ref().map(|outcome| part_of(charges, outcome));
             question.answered(Operation::Spend, rates.as_ref().map_err(|why| *why));
         }
-        let is_taken;
-        let decision = match answer {
+        let (decision, is_taken) = match answer {
             Ok(outcome) => {
-                is_taken = outcome.allowed;
-                let decision =
-                    self.conclude(charges, options, Ok(outcome), DecisionSource::Store, Some(heard_at));
-                decision.with_may_have_run(may_have_run)
+                let (is_taken, source) = (outcome.allowed, DecisionSource::Store);
+                let decision = self.conclude(charges, options, Ok(outcome), source, Some(heard_at));
+                (decision.with_may_have_run(may_have_run), is_taken)
             }
             Err(why) => {
                 let policy = options.policy(&self.fallback);
                 let acquire = Operation::Permit(&places.id, PermitStep::Acquire);
                 let decision = self.fallback.decide(acquire, charges, policy, &why);
-                is_taken = decision.allowed();
+                let is_taken = decision.allowed();
                 let is_local = policy == FailurePolicy::Local;
                 places.renewed(heard_at, if is_local { PlacesIn::Local } else { PlacesIn::Nowhere });
                 places.renew_after(heard_at, SOON.min(places.hold / 9));
@@ -290,18 +284,18 @@ impl<S: Store + 'static> LimiterInner<S> {
                 }
                 let decision = if options.shadow { decision.shadowed() } else { decision };
                 self.tell(charges, options, &decision, heard_at);
-                decision
+                (decision, is_taken)
             }
         };
         unreleased.places = None;
         if !is_taken {
             return (decision, None);
         }
-        if keeps {
-            self.permits.add(self, &places);
-        } else {
+        if options.leaves_permit {
             self.permits.stats.count(&places, |counts| counts.acquired += 1);
             self.permits.lent.note(&places.id, charges, now);
+        } else {
+            self.permits.add(self, &places);
         }
         (decision, Some(places))
     }

@@ -258,8 +258,7 @@ impl<S: Store + 'static> RateLimiter<S> {
             }
             AskedAction::Spend => {}
         }
-        let AskOptions { holder, leaves_permit, .. } = asked.options;
-        let (decision, places) = self.inner.acquire(&asked, holder, !leaves_permit).await;
+        let (decision, places) = self.inner.acquire(&asked).await;
         let permit = places.map(|places| {
             let release: Arc<dyn ReleaseWork> = Arc::<LimiterInner<S>>::clone(&self.inner);
             Permit::new(places, decision.clone(), release)
