@@ -26,11 +26,11 @@ const GRACE: Duration = Duration::from_millis(10);
 #[must_use = "call build()"]
 pub struct RateLimiterBuilder<S> {
     store: S,
-    settings: Settings,
+    settings: LimiterSettings,
 }
 
 /// Everything but the store.
-struct Settings {
+struct LimiterSettings {
     plans: Arc<dyn PlanRegistry>,
     policy: FailurePolicy,
     fail_closed_retry_after: Duration,
@@ -46,7 +46,7 @@ struct Settings {
 
 impl RateLimiterBuilder<()> {
     pub(crate) fn new() -> Self {
-        let settings = Settings {
+        let settings = LimiterSettings {
             plans: Arc::new(InMemoryPlans::default()),
             policy: FailurePolicy::default(),
             fail_closed_retry_after: Duration::from_secs(1),
