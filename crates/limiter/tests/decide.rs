@@ -99,6 +99,18 @@ async fn the_enforced_rule_decides_and_the_shadow_rule_is_evaluated_if_it_allows
 }
 
 #[tokio::test]
+async fn a_peek_at_the_enforced_charges_spends_those_in_shadow_mode() {
+    let (limiter, _) = limiter();
+    let policy = policy([rule("enforced", "five"), shadow(rule("tried", "three"))]);
+    let owed = owed(&policy, "/");
+    for left in [2, 1, 0] {
+        let ruling = limiter.decide(Ask::from(&owed).peeking_enforced()).await;
+        let each: Vec<_> = ruling.decisions().map(Decision::remaining).collect();
+        assert_eq!(each, [Amount::from(5), Amount::from(left)]);
+    }
+}
+
+#[tokio::test]
 async fn a_request_that_a_rule_does_not_limit_is_counted_by_that_rule() {
     let heard = Heard::default();
     let limiter = RateLimiter::builder().store(MemoryStore::new()).observer(heard.clone()).build();

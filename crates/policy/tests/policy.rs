@@ -91,11 +91,11 @@ fn line(key: &str, limit: &str, cost: u64) -> (String, String, u64) {
     (key.to_owned(), limit.to_owned(), cost)
 }
 
-/// What a `GET` of this path owes, from one address.
 fn by_address<'a>(method: &'a Method, path: &'a str, headers: &'a HeaderMap) -> Facts<'a> {
     Facts { address: Some(ADDRESS.into()), ..Facts::new(method, path, headers) }
 }
 
+/// What a `GET` of this path owes, from one address.
 fn asked(policy: &Policy, path: &str) -> Owed {
     policy.owed(&by_address(&Method::GET, path, &HeaderMap::new()))
 }
@@ -1069,6 +1069,17 @@ fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
         .owed_by_description(&facts(Some(50)), "ip:203.0.113.7", Some(Amount::from(7)))
         .expect("a request");
     assert_eq!(costs(&explained), [7, 7, 7], "a cost that is asked about holds for all");
+}
+
+#[test]
+fn a_described_request_is_not_refused_for_the_permit_that_it_needs() {
+    let jobs = Plan::new("jobs", Limit::concurrent(1)).expect("a plan");
+    let policy = built(Policy::builder().plans([jobs]).rules([rule("default", "jobs")]));
+    let headers = HeaderMap::new();
+    let facts = by_address(&Method::GET, "/", &headers);
+    assert!(matches!(policy.owed(&facts).refusal, Some(PolicyRefusal::NeedsPermit { .. })));
+    let described = policy.owed_by_description(&facts, "ip:203.0.113.7", None).expect("a request");
+    assert_eq!(described.refusal, None);
 }
 
 #[test]

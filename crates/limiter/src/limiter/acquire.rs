@@ -276,7 +276,6 @@ impl<S: Store + 'static> LimiterInner<S> {
                 let is_local = policy == FailurePolicy::Local;
                 places.renewed(heard_at, if is_local { PlacesIn::Local } else { PlacesIn::Nowhere });
                 places.renew_after(heard_at, SOON.min(places.hold / 9));
-                places.unanswered.set(why.may_have_run());
                 places.in_store.set(why.may_have_run());
                 if !is_taken && why.may_have_run() {
                     // The store may hold a place for a request that is refused.

@@ -101,3 +101,23 @@ impl Drop for Turn<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spile_core::{Cost, Key, Limit, LimitName, NamedLimit};
+
+    use super::*;
+
+    #[test]
+    fn a_queue_ends_with_its_last_caller() {
+        let (turns, limit) = (Turns::default(), Limit::concurrent(1).build().unwrap());
+        let limit = NamedLimit::new(LimitName::new("jobs").unwrap(), limit);
+        let charges = Charges::one(Key::new("ann").unwrap(), &limit, Cost::ONE).unwrap();
+        let (first, second) = (turns.queue_for(&charges), turns.queue_for(&charges));
+        assert!(Arc::ptr_eq(&first.queue, &second.queue));
+        drop(first);
+        assert_eq!(turns.0.lock().len(), 1);
+        drop(second);
+        assert!(turns.0.lock().is_empty());
+    }
+}

@@ -200,7 +200,9 @@ mod tests {
         assert_eq!(key(&anonymous, &["path"]).as_deref(), Some("path:/res/7"));
         assert_eq!(key(&anonymous, &["literal:all"]).as_deref(), Some("static:all"));
         assert_eq!(key(&anonymous, &["route"]), None);
-        assert_eq!(key(&acme, &["tenant+path"]).as_deref(), Some("joined:11:tenant:acme11:path:/res/7"));
+        for words in ["tenant+path", "tenant + path"] {
+            assert_eq!(key(&acme, &[words]).as_deref(), Some("joined:11:tenant:acme11:path:/res/7"));
+        }
         assert_eq!(key(&anonymous, &["tenant+path", "ip+path"]).as_deref().map(str::len), Some(44));
     }
 
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_key_is_refused() {
-        for word in ["", "cookie", "header:", "header:a b", "literal:", "ip+", "ip+cookie"] {
+        for word in ["", " ip", "cookie", "header:", "header:a b", "literal:", "ip+", "ip+cookie"] {
             assert!(KeyList::parse(&[word]).is_err(), "{word}");
         }
         assert!(KeyList::parse::<&str>(&[]).is_err());

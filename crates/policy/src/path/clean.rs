@@ -95,7 +95,7 @@ fn clean(path: &str) -> Result<Cleaned, AmbiguousPath> {
             _ => kept.push((forwarded, matched.to_owned())),
         }
     }
-    if open_end || kept.is_empty() {
+    if open_end {
         kept.push(Default::default());
     }
     let forwarded = kept.iter().flat_map(|(forwarded, _)| ["/", forwarded]).collect();
