@@ -11,32 +11,36 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use spile_core::StoreError;
-use spile_runtime::{BoxFuture, Runtime, SharedTasks};
+use spile_runtime::{BoxFuture, SharedTasks};
 use tokio::sync::{Mutex, watch};
 
 use crate::connection::ConnectionError;
 use crate::connection::dial_limiter::Backoff;
-use crate::connection::dialer::NodeAddress;
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::node::breaker::Breaker;
-use crate::node::lane::{Lane, LaneConfig};
+use crate::node::lane::Lane;
 use crate::node::probe::Probe;
 use crate::node::queue::RequestQueue;
 use crate::node::write_failures::WriteFailures;
 use crate::script::error_reply::Rejection;
-use crate::script::key::KeyPrefix;
 use crate::script::request::PendingRequest;
+use crate::store::context::StoreContext;
 use crate::store::stats::Counter;
 
 /// The state that callers and lanes share.
 pub(crate) struct Node {
-    config: LaneConfig,
+    pub(crate) context: Arc<StoreContext>,
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) address: NodeAddress,
+    /// Whether it belongs to a cluster. A call then holds keys of one slot only.
+    pub(crate) in_cluster: bool,
     /// The lanes, and with Sentinel the subscriptions to changes of master.
     tasks: SharedTasks,
     pub(crate) queue: RequestQueue,
     pub(crate) breaker: Breaker,
     /// Requests that got no answer in time, since the start.
-    late: Counter,
+    pub(crate) late: Counter,
     /// The number of connected lanes.
     live: AtomicUsize,
     /// Lanes dial one at a time, and share the pauses between failures.
@@ -53,15 +57,15 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    fn new(config: LaneConfig) -> Self {
+    fn new(dialer: Arc<Dialer>, address: NodeAddress, in_cluster: bool) -> Self {
+        let context = Arc::clone(&dialer.context);
+        let StoreContext { runtime, connections, timeout, max_waiting, .. } = &*context;
         Self {
-            queue: RequestQueue::new(
-                config.runtime.clone(),
-                config.connections,
-                config.timeout,
-                config.most_waiting,
-            ),
-            config,
+            queue: RequestQueue::new(runtime.clone(), *connections, *timeout, *max_waiting),
+            context,
+            dialer,
+            address,
+            in_cluster,
             tasks: SharedTasks::default(),
             breaker: Breaker::default(),
             late: Counter::default(),
@@ -75,15 +79,11 @@ impl Node {
         }
     }
 
-    pub(crate) const fn runtime(&self) -> &Runtime {
-        &self.config.runtime
-    }
-
     /// Sets the slot of the probe, which the node must serve.
-    pub(crate) fn serves(&self, slot: u16, prefix: &KeyPrefix) {
+    pub(crate) fn serves(&self, slot: u16) {
         let mut probe = self.probe.lock();
         if probe.0 != Some(slot) {
-            *probe = (Some(slot), Arc::new(Probe::for_slot(prefix, slot)));
+            *probe = (Some(slot), Arc::new(Probe::for_slot(&self.context.prefix, slot)));
         }
     }
 
@@ -119,17 +119,16 @@ impl Node {
         // Nothing is left that would close the breaker, or notice that the node writes again.
         self.breaker.close();
         self.write_failures.clear();
-        self.config.dialer.limiter.forgive();
+        self.context.limiter.forgive();
         self.start();
     }
 
     /// Starts the node's tasks on the current runtime.
     fn start(self: &Arc<Self>) {
         let tasks = || {
-            let lane =
-                |_| -> BoxFuture<()> { Box::pin(Lane::new(self.config.clone(), Arc::clone(self)).run()) };
-            let mut tasks: Vec<_> = (0..self.config.connections).map(lane).collect();
-            if let NodeAddress::BySentinels(sentinels) = &self.config.address {
+            let lane = |_| -> BoxFuture<()> { Box::pin(Lane::new(Arc::clone(self)).run()) };
+            let mut tasks: Vec<_> = (0..self.context.connections).map(lane).collect();
+            if let NodeAddress::BySentinels(sentinels) = &self.address {
                 let watch = |index| -> BoxFuture<()> {
                     Box::pin(Arc::clone(sentinels).watch(index, Arc::clone(self)))
                 };
@@ -138,7 +137,7 @@ impl Node {
             tasks
         };
         let node = Arc::downgrade(self);
-        self.tasks.start(&self.config.runtime, tasks, move || {
+        self.tasks.start(&self.context.runtime, tasks, move || {
             // Requests that wait are submitted again by their callers, whose runtimes go on.
             for waiting in node.upgrade().iter().flat_map(|node| node.queue.drain()) {
                 waiting.answer(Err(Rejection::Retry));
@@ -168,11 +167,6 @@ impl Node {
         if self.breaker.fail(u32::try_from(requests).unwrap_or(u32::MAX)) {
             self.turn_away();
         }
-    }
-
-    /// How many requests got no answer in time, since the start.
-    pub(crate) fn late(&self) -> u64 {
-        self.late.count()
     }
 
     /// Notes that a dial failed. If no lane is connected, the breaker opens.
@@ -263,8 +257,8 @@ pub(crate) struct ServedNode {
 
 impl ServedNode {
     /// Starts the node's tasks on the current runtime.
-    pub(crate) fn start(config: LaneConfig) -> Self {
-        let node = Arc::new(Node::new(config));
+    pub(crate) fn start(dialer: &Arc<Dialer>, address: NodeAddress, in_cluster: bool) -> Self {
+        let node = Arc::new(Node::new(Arc::clone(dialer), address, in_cluster));
         node.start();
         Self { node }
     }

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use spile_resp::Value;
 
 use crate::connection::ConnectionError;
-use crate::node::lane::LaneConfig;
 use crate::node::queue::Flight;
 use crate::script::call::{CallAnswers, CallReply, ScriptCall};
+use crate::store::context::StoreContext;
 
 /// How much later a flight that seems overdue is checked again. After the process was suspended, its timers fire before
 /// it reads the replies that arrived meanwhile.
@@ -149,13 +149,13 @@ impl<'q> Pipeline<'q> {
     }
 
     /// When to check next whether a flight is overdue or the connection has stalled.
-    pub(crate) fn alarm(&self, config: &LaneConfig) -> Instant {
+    pub(crate) fn alarm(&self, context: &StoreContext) -> Instant {
         let overdue = self.flights.iter().filter(|flight| !flight.is_overdue);
-        let overdue = overdue.map(|flight| flight.next_check(config.timeout)).min();
+        let overdue = overdue.map(|flight| flight.next_check(context.timeout)).min();
         // Once the next reply is overdue, only the stall of the connection remains to be detected.
         let stalled = self.waits_since().filter(|_| self.flights[0].is_overdue);
-        let stalled = stalled.map(|since| since + config.stall);
-        overdue.into_iter().chain(stalled).min().unwrap_or_else(|| config.runtime.now())
+        let stalled = stalled.map(|since| since + context.stall);
+        overdue.into_iter().chain(stalled).min().unwrap_or_else(|| context.runtime.now())
     }
 
     /// True if the next reply is overdue long enough for the connection to count as dead.

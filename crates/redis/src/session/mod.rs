@@ -3,7 +3,6 @@
 //! The registry and the analytics of a server live here. They never use the connections that decide, and never delay
 //! them.
 
-mod finder;
 mod subscription;
 
 use std::fmt;
@@ -11,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_resp::{Value, write};
+use spile_runtime::Runtime;
 use tokio::sync::Mutex;
 
-use crate::connection::dialer::Dialer;
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
 use crate::script::error_reply::ErrorReply;
 use crate::script::{Script, ScriptRef};
+use crate::store::StoreInner;
 use crate::topology::slot::slot_of;
 
-pub(crate) use self::finder::NodeFinder;
 pub use self::subscription::Subscription;
 pub(crate) use self::subscription::next_message;
 
@@ -34,27 +34,13 @@ pub struct Session {
     open: Mutex<Option<Connection>>,
 }
 
-/// Makes what each session of a store needs to find and dial its node.
-pub(crate) type SessionFactory = Box<dyn Fn() -> (NodeFinder, Arc<Dialer>) + Send + Sync>;
-
 /// The keys of a session and the way to their node.
 pub(super) struct KeySpace {
     pub(super) prefix: String,
-    slot: u16,
-    finder: NodeFinder,
-    dialer: Arc<Dialer>,
-}
-
-/// The next step after a reply.
-enum NextStep {
-    Done(Value),
-    /// Connect again: the slot or the master is on another node, or will be.
-    Reconnect,
-    /// For this request only, ask that node.
-    Ask(Endpoint),
-    /// Ask the same node again: the slot is moving, or the cluster is down for now.
-    Again(String),
-    Refused(String),
+    /// Keeps the cluster's map up to date.
+    store: Arc<StoreInner>,
+    address: NodeAddress,
+    pub(super) dialer: Dialer,
 }
 
 /// Why a session has no reply.
@@ -83,9 +69,9 @@ impl SessionError {
 }
 
 impl Session {
-    pub(crate) fn new(prefix: String, setup: &SessionFactory) -> Self {
-        let (finder, dialer) = setup();
-        let space = KeySpace { slot: slot_of(prefix.as_bytes()), prefix, finder, dialer };
+    pub(crate) fn new(prefix: String, store: &Arc<StoreInner>) -> Self {
+        let (address, dialer) = store.router.beside_decisions(slot_of(prefix.as_bytes()));
+        let space = KeySpace { prefix, store: Arc::clone(store), address, dialer };
         Self { space: Arc::new(space), open: Mutex::default() }
     }
 
@@ -113,32 +99,34 @@ impl Session {
         arguments: &[&[u8]],
         within: Duration,
     ) -> Result<Value, SessionError> {
-        let runtime = &self.space.dialer.runtime;
+        let runtime = self.space.runtime();
         let deadline = runtime.now() + within;
         let command = ScriptCommand { script, keys, arguments };
         let Ok(mut open) = runtime.timeout_at(deadline, self.open.lock()).await else {
             return Err(SessionError::Unreachable("another call is under way".to_owned()));
         };
         let mut why = SessionError::Unreachable(format!("no connection within {within:?}"));
+        let no_master = || SessionError::Unreachable("no node takes writes".to_owned());
+        let mut moved_to = None;
         while runtime.now() < deadline {
             // Boxed: connecting is large.
-            let opened = Box::pin(self.connection_or_new(open.take()));
+            let opened = Box::pin(self.connection_or_new(open.take(), moved_to.take()));
             let mut connection = match runtime.timeout_at(deadline, opened).await {
                 Ok(opened) => opened.map_err(|why| SessionError::Unreachable(why.to_string()))?,
                 Err(_) => return Err(why),
             };
             let reply = runtime.timeout_at(deadline, command.exchange(&mut connection, false)).await;
-            let reply = reply.map_err(|_| SessionError::TimedOut(within))?;
-            match self.classify(reply.map_err(|why| broken(&why))?, &connection) {
-                NextStep::Done(value) => {
-                    *open = Some(connection);
-                    return Ok(value);
+            let reply = reply.map_err(|_| SessionError::TimedOut(within))?.map_err(|why| broken(&why))?;
+            let Value::Error(text) = reply else {
+                *open = Some(connection);
+                return Ok(reply);
+            };
+            match ErrorReply::parse(&text, connection.endpoint()) {
+                ErrorReply::Moved { to } => {
+                    self.space.store.router.request_refresh();
+                    (moved_to, why) = (Some(to), no_master());
                 }
-                NextStep::Refused(text) => {
-                    *open = Some(connection);
-                    return Err(SessionError::Refused(text));
-                }
-                NextStep::Ask(to) => {
+                ErrorReply::Ask { to } => {
                     *open = Some(connection);
                     match runtime.timeout_at(deadline, Box::pin(self.ask(&to, &command))).await {
                         Ok(Ok(Value::Error(text))) => why = SessionError::Refused(text),
@@ -146,11 +134,18 @@ impl Session {
                         Err(_) => return Err(SessionError::TimedOut(within)),
                     }
                 }
-                NextStep::Again(text) => {
+                // The slot is moving, or the cluster is down for now.
+                ErrorReply::TryAgain | ErrorReply::ClusterDown => {
                     *open = Some(connection);
                     why = SessionError::Refused(text);
                 }
-                NextStep::Reconnect => why = SessionError::Unreachable("no node takes writes".to_owned()),
+                // The master is another node, or will be.
+                ErrorReply::WrongNode => why = no_master(),
+                ErrorReply::Unreplicated if self.space.address.may_move() => why = no_master(),
+                _ => {
+                    *open = Some(connection);
+                    return Err(SessionError::Refused(text));
+                }
             }
             runtime.sleep(RETRY_PAUSE.mul_f64(0.5 + runtime.random_share())).await;
         }
@@ -160,7 +155,11 @@ impl Session {
     }
 
     /// The open connection if it is still good and its credentials are current, otherwise a new one.
-    async fn connection_or_new(&self, open: Option<Connection>) -> Result<Connection, ConnectionError> {
+    async fn connection_or_new(
+        &self,
+        open: Option<Connection>,
+        moved_to: Option<Endpoint>,
+    ) -> Result<Connection, ConnectionError> {
         if let Some(mut connection) = open.filter(|open| !open.is_outdated()) {
             let alive = tokio::select! {
                 biased;
@@ -171,21 +170,9 @@ impl Session {
                 return Ok(connection);
             }
         }
-        self.space.connect().await
-    }
-
-    fn classify(&self, reply: Value, connection: &Connection) -> NextStep {
-        let Value::Error(text) = reply else { return NextStep::Done(reply) };
-        match ErrorReply::parse(&text, connection.endpoint()) {
-            ErrorReply::Moved { to } => {
-                self.space.finder.moved(to);
-                NextStep::Reconnect
-            }
-            ErrorReply::Ask { to } => NextStep::Ask(to),
-            ErrorReply::TryAgain | ErrorReply::ClusterDown => NextStep::Again(text),
-            ErrorReply::WrongNode => NextStep::Reconnect,
-            ErrorReply::Unreplicated if self.space.finder.may_move() => NextStep::Reconnect,
-            _ => NextStep::Refused(text),
+        match moved_to {
+            Some(endpoint) => self.space.dialer.open(&endpoint).await,
+            None => self.space.connect().await,
         }
     }
 
@@ -204,8 +191,14 @@ impl fmt::Debug for Session {
 }
 
 impl KeySpace {
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.dialer.context.runtime
+    }
+
     pub(super) async fn connect(&self) -> Result<Connection, ConnectionError> {
-        self.finder.connect(self.slot, &self.dialer).await
+        let endpoint = self.address.resolve().await?;
+        // A node that cannot be reached may have been replaced.
+        self.dialer.open(&endpoint).await.inspect_err(|_| self.store.router.request_refresh())
     }
 }
 

@@ -77,7 +77,7 @@ struct SubscriptionTask {
 
 impl SubscriptionTask {
     fn runtime(&self) -> &Runtime {
-        &self.space.dialer.runtime
+        self.space.runtime()
     }
 
     async fn run(self) {

@@ -341,8 +341,8 @@ impl SplitChain {
     ) -> Result<Reply, StoreError> {
         loop {
             // The next node must not count as failed because an earlier one took all the time.
-            if self.inner.runtime.now() >= self.deadline {
-                return Err(StoreError::TimedOut(self.inner.timeout));
+            if self.inner.context.runtime.now() >= self.deadline {
+                return Err(StoreError::TimedOut(self.inner.context.timeout));
             }
             let asked = request(&self.parts[at]);
             match self.inner.ask(&asked, self.deadline).await {
@@ -371,7 +371,7 @@ impl SplitChain {
         let send = |(index, request)| Some((index, spawn_ask(&self.inner, request)?));
         let tasks: Vec<_> = self.refunds.drain(..).filter_map(send).collect();
         for (index, task) in tasks {
-            if let Ok(Ok(Ok(reply))) = self.inner.runtime.timeout_at(self.deadline, task).await {
+            if let Ok(Ok(Ok(reply))) = self.inner.context.runtime.timeout_at(self.deadline, task).await {
                 self.parts[index].reply = Some(reply);
             }
         }
@@ -434,7 +434,7 @@ fn spawn_ask(
     inner: &Arc<StoreInner>,
     request: Arc<Request>,
 ) -> Option<oneshot::Receiver<Result<Reply, Rejection>>> {
-    let (inner, spawner) = (Arc::clone(inner), inner.runtime.spawner()?);
+    let (inner, spawner) = (Arc::clone(inner), inner.context.runtime.spawner()?);
     let (answer, answered) = oneshot::channel();
     spawner.spawn(async move {
         let deadline = inner.deadline();
@@ -459,7 +459,7 @@ async fn release_again(inner: Arc<StoreInner>, failed: Arc<Request>, mut may_hav
         if charges.is_empty() {
             return;
         }
-        inner.runtime.sleep(pause).await;
+        inner.context.runtime.sleep(pause).await;
         let request = Request::new(ScriptOp::Release, charges.clone()).with(failed.details.clone());
         let deadline = inner.deadline();
         match SplitChain::new(Arc::clone(&inner), request, deadline).run().await {

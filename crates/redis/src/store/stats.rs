@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::node::Node;
 use crate::node::write_failures::RedisErrorKind;
 
 /// Counters since the store was built, and its current state.
@@ -40,24 +39,6 @@ impl Stats {
     /// Whether the breaker of any node is open.
     pub const fn is_breaker_open(&self) -> bool {
         self.breakers_open > 0
-    }
-}
-
-/// The state of the nodes of a store.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NodeStats {
-    pub(crate) nodes: u64,
-    pub(crate) breakers_open: u64,
-    pub(crate) connections: u64,
-}
-
-impl NodeStats {
-    pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
-        nodes.into_iter().fold(Self::default(), |node_stats, node| Self {
-            nodes: node_stats.nodes + 1,
-            breakers_open: node_stats.breakers_open + u64::from(node.breaker.is_open()),
-            connections: node_stats.connections + node.connections() as u64,
-        })
     }
 }
 

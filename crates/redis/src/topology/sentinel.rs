@@ -44,6 +44,13 @@ impl Sentinels {
         Self { addresses, master, dialer, preferred: AtomicUsize::new(0), newest: Mutex::default() }
     }
 
+    /// The same sentinels, asked in the background. The newest master is known to each apart: a session that has heard of it must not hide
+    /// it from the decisions.
+    pub(crate) fn apart(&self) -> Self {
+        let dialer = Dialer { priority: DialPriority::Background, ..self.dialer.clone() };
+        Self::new(self.addresses.clone(), self.master.clone(), dialer)
+    }
+
     /// The master, from the first sentinel whose epoch is not older than the newest known one.
     pub(crate) async fn master(&self) -> Result<Endpoint, ConnectionError> {
         let (mut last, mut answers) = (ConnectionError::Closed, Vec::new());
@@ -69,7 +76,7 @@ impl Sentinels {
     /// subscription fails. Never returns.
     pub(crate) async fn watch(self: Arc<Self>, index: usize, node: Arc<Node>) {
         let (warnings, subject) =
-            (&self.dialer.counters.warnings, format!("sentinel {}", self.addresses[index]));
+            (&self.dialer.context.counters.warnings, format!("sentinel {}", self.addresses[index]));
         let mut backoff = Backoff::default();
         loop {
             match self.subscribed(index, &node).await {
@@ -81,11 +88,11 @@ impl Sentinels {
                 Err(why) => {
                     warnings.set(&subject, format!("a change of master is not heard from it: {why}"));
                     if let ConnectionError::Refused(_) = why {
-                        self.dialer.runtime.sleep(REFUSED_PAUSE).await;
+                        self.dialer.context.runtime.sleep(REFUSED_PAUSE).await;
                     }
                 }
             }
-            backoff.pause(&self.dialer.runtime).await;
+            backoff.pause(&self.dialer.context.runtime).await;
         }
     }
 
@@ -125,7 +132,7 @@ impl Sentinels {
 
     async fn ask(&self, sentinel: &Endpoint) -> Result<MasterAddress, ConnectionError> {
         let mut connection = self.dialer.open(sentinel).await?;
-        in_time(&self.dialer.runtime, TIMEOUT, self.ask_over(&mut connection)).await
+        in_time(&self.dialer.context.runtime, TIMEOUT, self.ask_over(&mut connection)).await
     }
 
     async fn ask_over(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
@@ -161,7 +168,7 @@ impl Sentinels {
         let background = Dialer { priority: DialPriority::Background, ..self.dialer.clone() };
         let mut connection = background.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
-        let subscribed = connection.ask(&subscription, TIMEOUT, &self.dialer.runtime).await;
+        let subscribed = connection.ask(&subscription, TIMEOUT, &self.dialer.context.runtime).await;
         // The master may have changed before the subscription, or the subscription may have failed, so the sentinel is
         // asked too.
         if let Ok(reported) = self.ask(sentinel).await
@@ -174,7 +181,7 @@ impl Sentinels {
 
     /// Reads messages until the connection is lost.
     async fn listen(&self, index: usize, mut connection: Connection, node: &Node) {
-        while let Ok(message) = next_message(&mut connection, &self.dialer.runtime).await {
+        while let Ok(message) = next_message(&mut connection, &self.dialer.context.runtime).await {
             if let Some(master) = self.switched_to(&message) {
                 self.moved(index, node, master);
             }

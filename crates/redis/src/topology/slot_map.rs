@@ -28,15 +28,6 @@ pub(crate) async fn read(
     Ok(parse(&reply, connection.endpoint()).ok_or(InvalidReply)?)
 }
 
-/// The nodes that can be asked for the map, in random order.
-pub(crate) fn candidates(known: &[Endpoint], seeds: &[Endpoint], runtime: &Runtime) -> Vec<Endpoint> {
-    let mut all: Vec<_> = known.iter().chain(seeds).cloned().collect();
-    all.sort_unstable();
-    all.dedup();
-    runtime.shuffle(&mut all);
-    all
-}
-
 /// Parses the reply of the node `asked`.
 fn parse(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
     reply.as_array()?.iter().map(|range| parse_range(range, asked)).collect()
