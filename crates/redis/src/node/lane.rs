@@ -2,7 +2,7 @@
 //! replies. Several flights may be unanswered at once. A request is sent again only if Redis said that it did not run
 //! it.
 
-use std::pin::pin;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use spile_resp::{Value, write};
 
 use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::{Connection, ConnectionError, in_time};
+use crate::connection::{Connection, ConnectionError, in_time, reporting_delay};
 use crate::node::pipeline::{CompletedCall, Pipeline, RefusedCall};
 use crate::node::queue::Flight;
 use crate::node::write_failures;
@@ -52,7 +52,7 @@ impl Lane {
             let (connection, mut moves) = self.connect().await;
             let (connected_guard, since) = (node.lane_is_up(), self.node.context.runtime.now());
             let here = connection.endpoint().clone();
-            self.serve(connection, &here, &mut moves).await;
+            let Err(ConnectionLost) = self.serve(connection, &here, &mut moves).await;
             drop(connected_guard);
             self.node.context.counters.connections_lost.add(1);
             let uptime = self.node.context.runtime.now() - since;
@@ -96,43 +96,43 @@ impl Lane {
     /// Dials. A dial that takes longer than callers wait marks the node as unreachable, so that further callers fail
     /// fast.
     async fn dial_reporting_delay(&self) -> Result<Connection, ConnectionError> {
+        let Node { context, dialer, address, .. } = &*self.node;
+        let late = || self.node.unreachable(&ConnectionError::Stalled(context.timeout));
         let probe = self.node.probe();
-        let mut dial = pin!(self.node.dialer.dial(&self.node.address, &probe));
-        if let Ok(dialled) = self.node.context.runtime.timeout(self.node.context.timeout, &mut dial).await {
-            return dialled;
-        }
-        self.node.unreachable(&ConnectionError::Stalled(self.node.context.timeout));
-        dial.await
+        reporting_delay(&context.runtime, context.timeout, dialer.dial(address, &probe), late).await
     }
 
     /// Serves requests until the connection must be closed.
-    async fn serve(&mut self, mut connection: Connection, here: &Endpoint, moves: &mut Moves) {
+    async fn serve(
+        &mut self,
+        mut connection: Connection,
+        here: &Endpoint,
+        moves: &mut Moves,
+    ) -> Result<Infallible, ConnectionLost> {
         let (node, mut login) = (self.node.clone(), connection.login());
+        let context = &*node.context;
         let (mut pipeline, mut leaving) = (Pipeline::default(), false);
         loop {
             if pipeline.is_empty() {
-                let Ok(unknown) = self.handle_error_replies(&connection, pipeline.take_refused()) else {
-                    return;
-                };
+                let unknown = self.handle_error_replies(&connection, pipeline.take_refused())?;
                 if !unknown.is_empty() {
-                    let sent = self.send(&mut connection, &mut pipeline, unknown, node.queue.start_flight());
-                    if sent.await.is_err() {
-                        return;
-                    }
+                    let flight = node.queue.start_flight();
+                    self.send(&mut connection, &mut pipeline, unknown, flight).await?;
                     continue;
                 }
-                if leaving
-                    || (node.breaker.is_open() && self.probe_until_healthy(&mut connection).await.is_err())
-                {
-                    return;
+                if leaving {
+                    return Err(ConnectionLost);
                 }
-                if connection.is_outdated() && self.reauthenticate(&mut connection).await.is_err() {
-                    return;
+                if node.breaker.is_open() {
+                    self.probe_until_healthy(&mut connection).await?;
+                }
+                if connection.is_outdated() {
+                    self.reauthenticate(&mut connection).await?;
                 }
             }
             let pauses = leaving || node.breaker.is_open() || connection.is_outdated();
-            let takes = !pauses && pipeline.takes(self.node.context.flights);
-            let result = tokio::select! {
+            let takes = !pauses && pipeline.takes(context.flights);
+            tokio::select! {
                 // In this order, so that a reply that has arrived is never missed, and nothing is sent over a
                 // connection that must be closed.
                 biased;
@@ -148,13 +148,10 @@ impl Lane {
                     let calls = self.calls(batch);
                     self.send(&mut connection, &mut pipeline, calls, flight).await
                 }
-                () = self.node.context.runtime.sleep_until(pipeline.alarm(&self.node.context)), if !pipeline.is_empty() => {
+                () = context.runtime.sleep_until(pipeline.alarm(context)), if !pipeline.is_empty() => {
                     self.check_overdue(&mut pipeline)
                 }
-            };
-            if result.is_err() {
-                return;
-            }
+            }?;
         }
     }
 
@@ -251,26 +248,24 @@ impl Lane {
             return Err(ConnectionLost);
         }
         let now = self.node.context.runtime.now();
-        match reply.and_then(|value| pipeline.answer(value, now)) {
-            Ok(Some(completed)) => {
-                self.deliver(completed, now);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(why) => Err(self.fail_all(pipeline, &why)),
+        let answered = reply.and_then(|value| pipeline.answer(value, now));
+        if let Some(completed) = answered.map_err(|why| self.fail_all(pipeline, &why))? {
+            self.deliver(completed, now);
         }
+        Ok(())
     }
 
     /// Counts flights without a reply within the timeout as failures of the node. Closes the connection if it has
     /// stalled.
     fn check_overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), ConnectionLost> {
         let now = self.node.context.runtime.now();
-        match pipeline.newly_overdue(now, self.node.context.timeout) {
-            0 => {}
-            requests => self.node.failed(requests),
+        let StoreContext { timeout, stall, .. } = *self.node.context;
+        let overdue = pipeline.newly_overdue(now, timeout);
+        if overdue > 0 {
+            self.node.failed(overdue);
         }
-        if pipeline.is_stalled(now, self.node.context.stall) {
-            return Err(self.fail_all(pipeline, &ConnectionError::Stalled(self.node.context.stall)));
+        if pipeline.is_stalled(now, stall) {
+            return Err(self.fail_all(pipeline, &ConnectionError::Stalled(stall)));
         }
         Ok(())
     }
@@ -298,14 +293,13 @@ impl Lane {
     /// error is trusted only if all replies around it were the expected ones.
     fn fail_all(&self, pipeline: &mut Pipeline<'_>, why: &ConnectionError) -> ConnectionLost {
         let error = match why {
-            ConnectionError::InvalidReply(_) | ConnectionError::Foreign(_) => {
+            ConnectionError::InvalidReply(_) | ConnectionError::Foreign | ConnectionError::WrongShape => {
                 StoreError::BadResponse(why.to_string().into())
             }
             _ => may_have_run(why.to_string()),
         };
-        for waiting in pipeline.take_all().flat_map(ScriptCall::into_waiting) {
-            waiting.answer(Err(Rejection::Failed(error.clone())));
-        }
+        let rejection = Rejection::Failed(error);
+        pipeline.take_all().for_each(|call| call.reject(&rejection));
         self.node.failed(1);
         ConnectionLost
     }
@@ -328,7 +322,7 @@ impl Lane {
                 _ => false,
             };
             if may_be_about_one && call.len() > 1 {
-                call.into_waiting().into_iter().for_each(|waiting| waiting.answer(Err(Rejection::SendAlone)));
+                call.reject(&Rejection::SendAlone);
                 continue;
             }
             write_failures::record_error(&self.node, &reply, &text, &call);
@@ -363,19 +357,16 @@ impl Lane {
                     self.node.failed(1);
                     Rejection::Failed(not_run(text))
                 }
-                ErrorReply::Unreplicated | ErrorReply::Refused => Rejection::Failed(not_run(text)),
-                ErrorReply::Other if wrote == Some(false) => Rejection::Failed(not_run(text)),
-                ErrorReply::Other => Rejection::Failed(may_have_run(text)),
+                ErrorReply::Other if wrote.is_none() => Rejection::Failed(may_have_run(text)),
+                ErrorReply::Unreplicated | ErrorReply::Refused | ErrorReply::Other => {
+                    Rejection::Failed(not_run(text))
+                }
             };
-            for waiting in call.into_waiting() {
-                waiting.answer(Err(refusal.clone()));
-            }
+            call.reject(&refusal);
         }
         if lost.is_err() {
             // The calls that need the script's source have not run; their callers submit them again.
-            for waiting in unknown.drain(..).flat_map(ScriptCall::into_waiting) {
-                waiting.answer(Err(Rejection::Retry));
-            }
+            unknown.drain(..).for_each(|call| call.reject(&Rejection::Retry));
         }
         lost.map(|()| unknown)
     }

@@ -51,8 +51,8 @@ pub(crate) struct Node {
     trouble: parking_lot::Mutex<Option<String>>,
     /// Why the URL of the store is wrong for this node.
     misdirected: OnceLock<String>,
-    /// The probe, and its slot. The slot is `None` outside a cluster.
-    probe: parking_lot::Mutex<(Option<u16>, Arc<Probe>)>,
+    /// The slot of the probe. `None` outside a cluster.
+    probe_slot: parking_lot::Mutex<Option<u16>>,
     pub(crate) write_failures: WriteFailures,
 }
 
@@ -75,21 +75,18 @@ impl Node {
             trouble: parking_lot::Mutex::default(),
             misdirected: OnceLock::new(),
             write_failures: WriteFailures::default(),
-            probe: parking_lot::Mutex::default(),
+            probe_slot: parking_lot::Mutex::default(),
         }
     }
 
     /// Sets the slot of the probe, which the node must serve.
     pub(crate) fn serves(&self, slot: u16) {
-        let mut probe = self.probe.lock();
-        if probe.0 != Some(slot) {
-            *probe = (Some(slot), Arc::new(Probe::for_slot(&self.context.prefix, slot)));
-        }
+        *self.probe_slot.lock() = Some(slot);
     }
 
     /// The probe that shows whether the node decides.
-    pub(crate) fn probe(&self) -> Arc<Probe> {
-        Arc::clone(&self.probe.lock().1)
+    pub(crate) fn probe(&self) -> Probe {
+        Probe::new(&self.context.prefix, *self.probe_slot.lock())
     }
 
     /// Why the node is lost: it cannot be reached, does not answer or refuses to write. `None` while it decides.
@@ -139,8 +136,8 @@ impl Node {
         let node = Arc::downgrade(self);
         self.tasks.start(&self.context.runtime, tasks, move || {
             // Requests that wait are submitted again by their callers, whose runtimes go on.
-            for waiting in node.upgrade().iter().flat_map(|node| node.queue.drain()) {
-                waiting.answer(Err(Rejection::Retry));
+            if let Some(node) = node.upgrade() {
+                node.turn_away(&Rejection::Retry);
             }
         });
     }
@@ -156,7 +153,7 @@ impl Node {
         self.keep_served();
         // The breaker may have opened and drained the queue before the push.
         if self.breaker.is_open() {
-            self.turn_away();
+            self.turn_away(&StoreError::BreakerOpen.into());
         }
         Ok(())
     }
@@ -165,7 +162,7 @@ impl Node {
     pub(crate) fn failed(&self, requests: usize) {
         self.late.add(requests as u64);
         if self.breaker.fail(u32::try_from(requests).unwrap_or(u32::MAX)) {
-            self.turn_away();
+            self.turn_away(&StoreError::BreakerOpen.into());
         }
     }
 
@@ -173,7 +170,7 @@ impl Node {
     pub(crate) fn unreachable(&self, why: &ConnectionError) {
         *self.trouble.lock() = Some(why.to_string());
         if self.connections() == 0 && self.breaker.trip() {
-            self.turn_away();
+            self.turn_away(&StoreError::BreakerOpen.into());
         }
     }
 
@@ -208,9 +205,9 @@ impl Node {
         ConnectedGuard(self)
     }
 
-    fn turn_away(&self) {
+    fn turn_away(&self, why: &Rejection) {
         for waiting in self.queue.drain() {
-            waiting.answer(Err(Rejection::Failed(StoreError::BreakerOpen)));
+            waiting.answer(Err(why.clone()));
         }
     }
 }
@@ -244,9 +241,8 @@ impl Moves {
 
     /// Waits until the node moves. Cancel safe.
     pub(crate) async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        // Cannot fail: the node, which has the sender, outlives its lanes.
+        let _moved = self.0.changed().await;
     }
 }
 

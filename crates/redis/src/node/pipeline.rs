@@ -23,8 +23,8 @@ pub(crate) struct Pipeline<'q> {
     refused: Vec<(ScriptCall, RefusedCall)>,
     /// When the last reply arrived.
     heard_at: Option<Instant>,
-    /// The state of the reply to `ASKING`, which precedes the reply to its call.
-    asking: AskingReply,
+    /// The reply to `ASKING`, which precedes the reply to its call.
+    asked: Option<Value>,
 }
 
 /// A call and its reply.
@@ -70,15 +70,6 @@ impl SentFlight<'_> {
     }
 }
 
-/// The reply to `ASKING`.
-#[derive(Default)]
-enum AskingReply {
-    #[default]
-    Pending,
-    Accepted,
-    Refused(String),
-}
-
 impl<'q> Pipeline<'q> {
     pub(crate) fn is_empty(&self) -> bool {
         self.flights.is_empty()
@@ -109,18 +100,13 @@ impl<'q> Pipeline<'q> {
         let Some(flight) = self.flights.front_mut() else { return Err(ConnectionError::Closed) };
         let sent_at = flight.sent_at;
         let Some(call) = flight.calls.front() else { return Err(ConnectionError::Closed) };
-        let refusal = match (std::mem::take(&mut self.asking), value) {
-            (AskingReply::Pending, answer) if call.is_asking() => {
-                self.asking = match answer {
-                    Value::Error(refusal) => AskingReply::Refused(refusal),
-                    _ => AskingReply::Accepted,
-                };
-                return Ok(None);
-            }
+        if call.is_asking() && self.asked.is_none() {
+            self.asked = Some(value);
+            return Ok(None);
+        }
+        let refusal = match (self.asked.take(), value) {
             // The call itself was answered too, but `ASKING` was not in effect for it.
-            (AskingReply::Refused(text), _) | (_, Value::Error(text)) => {
-                Err(RefusedCall { text, wrote: None })
-            }
+            (Some(Value::Error(text)), _) | (_, Value::Error(text)) => Err(RefusedCall { text, wrote: None }),
             (_, value) => match call.read(&value)? {
                 CallReply::Answered(answers) => Ok(answers),
                 CallReply::Refused { error: text, wrote } => Err(RefusedCall { text, wrote: Some(wrote) }),

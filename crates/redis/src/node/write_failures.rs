@@ -7,14 +7,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Limit, Verdict};
+use spile_core::Verdict;
 use spile_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::node::Node;
 use crate::script::call::ScriptCall;
 use crate::script::error_reply::{ErrorReply, Rejection};
-use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge};
+use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp};
 
 /// How often the probe key is written.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -153,9 +153,7 @@ fn write_probe(call: &ScriptCall) -> Option<Request> {
     let bucket = call.first_key()?;
     let tag = bucket.iter().position(|&byte| byte == b'}')?;
     let key = [&bucket[..=tag], PROBE].concat();
-    let limit = Limit::per_second(1_000).build().ok()?;
-    let charge = WireCharge::alone(key, &limit, 1);
-    Some(Request::new(ScriptOp::Spend, [charge].into_iter().collect()))
+    Request::probe(ScriptOp::Spend, key, 1)
 }
 
 /// Starts to probe on the runtime of the lane that got the error. If that ends, the node forgets the failure.
@@ -183,7 +181,7 @@ async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>, runtime: Run
 async fn can_write(node: &Arc<Node>, probe: Arc<Request>) -> bool {
     let (answer, answered) = oneshot::channel();
     probe.mark_unsent();
-    let waiting = PendingRequest::new(probe, BatchGroup::Alone, answer, None);
+    let waiting = PendingRequest { request: probe, group: BatchGroup::Alone, answer, deadline: None };
     if node.submit(waiting).is_err() {
         return false;
     }

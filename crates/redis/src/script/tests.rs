@@ -138,8 +138,8 @@ fn request(operation: ScriptOp, limits: &[(&str, Limit)]) -> Request {
 }
 
 fn call(request: Request) -> ScriptCall {
-    let (answer, _) = oneshot::channel();
-    ScriptCall::new(7, vec![PendingRequest::new(Arc::new(request), BatchGroup::Any, answer, None)])
+    let (request, (answer, _)) = (Arc::new(request), oneshot::channel());
+    ScriptCall::new(7, vec![PendingRequest { request, group: BatchGroup::Any, answer, deadline: None }])
 }
 
 #[test]

@@ -6,7 +6,7 @@ use spile_core::{Charges, Micros, Operation, Reply, StoreError};
 use spile_resp::Value;
 use tokio::sync::oneshot;
 
-use super::call::{BadReply, CallReply, ScriptCall};
+use super::call::{CallReply, ScriptCall};
 use super::error_reply::{Rejection, may_have_run, not_run};
 use super::key::KeyPrefix;
 use super::request::{BatchGroup, PendingRequest, Request};
@@ -34,8 +34,9 @@ impl WireCall {
     pub fn new(prefix: &str, questions: &[(Operation<'_>, &Charges<'_>)], now: Micros) -> Self {
         let prefix = KeyPrefix::new(prefix).expect("a prefix of letters, digits and `._-:/`");
         let waiting = questions.iter().map(|(operation, charges)| {
-            let request = Request::encode(&prefix, operation, charges).at_time(now);
-            PendingRequest::new(Arc::new(request), BatchGroup::Any, oneshot::channel().0, None)
+            let request = Arc::new(Request::encode(&prefix, operation, charges).at_time(now));
+            let answer = oneshot::channel().0;
+            PendingRequest { request, group: BatchGroup::Any, answer, deadline: None }
         });
         Self(ScriptCall::new(1, waiting.collect()))
     }
@@ -61,7 +62,7 @@ impl WireCall {
                 let why = if wrote { may_have_run(error) } else { not_run(error) };
                 Some(vec![WireAnswer::Failed(why); self.0.len()])
             }
-            Err(BadReply::Foreign | BadReply::Shape) => None,
+            Err(_) => None,
         }
     }
 }

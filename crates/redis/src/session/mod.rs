@@ -22,7 +22,7 @@ use crate::store::StoreInner;
 use crate::topology::slot::slot_of;
 
 pub use self::subscription::Subscription;
-pub(crate) use self::subscription::next_message;
+pub(crate) use self::subscription::keep_subscribed;
 
 /// The mean pause before a script that Redis did not run is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -107,45 +107,46 @@ impl Session {
         };
         let mut why = SessionError::Unreachable(format!("no connection within {within:?}"));
         let no_master = || SessionError::Unreachable("no node takes writes".to_owned());
-        let mut moved_to = None;
+        // The node that the last reply named, and whether only this script is for it.
+        let mut redirection = None;
         while runtime.now() < deadline {
+            let (to, asking) = redirection.take().unzip();
+            let asking = asking.unwrap_or(false);
+            let kept = if asking { None } else { open.take() };
             // Boxed: connecting is large.
-            let opened = Box::pin(self.connection_or_new(open.take(), moved_to.take()));
+            let opened = Box::pin(self.connection_or_new(kept, to));
             let mut connection = match runtime.timeout_at(deadline, opened).await {
                 Ok(opened) => opened.map_err(|why| SessionError::Unreachable(why.to_string()))?,
                 Err(_) => return Err(why),
             };
-            let reply = runtime.timeout_at(deadline, command.exchange(&mut connection, false)).await;
-            let reply = reply.map_err(|_| SessionError::TimedOut(within))?.map_err(|why| broken(&why))?;
-            let Value::Error(text) = reply else {
+            let reply = runtime.timeout_at(deadline, command.exchange(&mut connection, asking)).await;
+            let reply = reply
+                .map_err(|_| SessionError::TimedOut(within))?
+                .map_err(|why| SessionError::Broken(why.to_string()))?;
+            let here = connection.endpoint().clone();
+            if !asking {
                 *open = Some(connection);
-                return Ok(reply);
-            };
-            match ErrorReply::parse(&text, connection.endpoint()) {
+            }
+            let Value::Error(text) = reply else { return Ok(reply) };
+            match ErrorReply::parse(&text, &here) {
                 ErrorReply::Moved { to } => {
                     self.space.store.router.request_refresh();
-                    (moved_to, why) = (Some(to), no_master());
+                    (*open, redirection, why) = (None, Some((to, false)), no_master());
                 }
-                ErrorReply::Ask { to } => {
-                    *open = Some(connection);
-                    match runtime.timeout_at(deadline, Box::pin(self.ask(&to, &command))).await {
-                        Ok(Ok(Value::Error(text))) => why = SessionError::Refused(text),
-                        Ok(answered) => return answered,
-                        Err(_) => return Err(SessionError::TimedOut(within)),
-                    }
+                ErrorReply::Ask { to } if !asking => {
+                    redirection = Some((to, true));
+                    continue;
                 }
                 // The slot is moving, or the cluster is down for now.
-                ErrorReply::TryAgain | ErrorReply::ClusterDown => {
-                    *open = Some(connection);
+                ErrorReply::Ask { .. } | ErrorReply::TryAgain | ErrorReply::ClusterDown => {
                     why = SessionError::Refused(text);
                 }
                 // The master is another node, or will be.
-                ErrorReply::WrongNode => why = no_master(),
-                ErrorReply::Unreplicated if self.space.address.may_move() => why = no_master(),
-                _ => {
-                    *open = Some(connection);
-                    return Err(SessionError::Refused(text));
+                ErrorReply::WrongNode => (*open, why) = (None, no_master()),
+                ErrorReply::Unreplicated if self.space.address.may_move() => {
+                    (*open, why) = (None, no_master());
                 }
+                _ => return Err(SessionError::Refused(text)),
             }
             runtime.sleep(RETRY_PAUSE.mul_f64(0.5 + runtime.random_share())).await;
         }
@@ -154,11 +155,11 @@ impl Session {
         Err(why)
     }
 
-    /// The open connection if it is still good and its credentials are current, otherwise a new one.
+    /// The open connection if it is still good and its credentials are current, otherwise a new one, to this node or to the slot's.
     async fn connection_or_new(
         &self,
         open: Option<Connection>,
-        moved_to: Option<Endpoint>,
+        redirected_to: Option<Endpoint>,
     ) -> Result<Connection, ConnectionError> {
         if let Some(mut connection) = open.filter(|open| !open.is_outdated()) {
             let alive = tokio::select! {
@@ -170,17 +171,10 @@ impl Session {
                 return Ok(connection);
             }
         }
-        match moved_to {
+        match redirected_to {
             Some(endpoint) => self.space.dialer.open(&endpoint).await,
             None => self.space.connect().await,
         }
-    }
-
-    /// Sends the script to the node that the slot is moving to.
-    async fn ask(&self, to: &Endpoint, command: &ScriptCommand<'_>) -> Result<Value, SessionError> {
-        let opened = self.space.dialer.open(to).await;
-        let mut connection = opened.map_err(|why| SessionError::Unreachable(why.to_string()))?;
-        command.exchange(&mut connection, true).await.map_err(|why| broken(&why))
     }
 }
 
@@ -202,10 +196,6 @@ impl KeySpace {
     }
 }
 
-fn broken(why: &ConnectionError) -> SessionError {
-    SessionError::Broken(why.to_string())
-}
-
 /// One call of a script.
 struct ScriptCommand<'a> {
     script: &'a Script,
@@ -216,13 +206,11 @@ struct ScriptCommand<'a> {
 impl ScriptCommand<'_> {
     /// Sends `EVALSHA`, and `EVAL` if the node has not cached the script.
     async fn exchange(&self, connection: &mut Connection, asking: bool) -> Result<Value, ConnectionError> {
-        let reply = self.send(connection, asking, ScriptRef::Sha).await?;
-        match &reply {
-            Value::Error(text) if text.starts_with("NOSCRIPT") => {
-                self.send(connection, asking, ScriptRef::Source).await
-            }
-            _ => Ok(reply),
+        let mut reply = self.send(connection, asking, ScriptRef::Sha).await?;
+        if matches!(&reply, Value::Error(text) if text.starts_with("NOSCRIPT")) {
+            reply = self.send(connection, asking, ScriptRef::Source).await?;
         }
+        Ok(reply)
     }
 
     async fn send(

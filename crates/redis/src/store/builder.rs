@@ -1,7 +1,6 @@
 //! Builds a store. Building does not wait for Redis, and succeeds while Redis is down.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use crate::connection::dial_limiter::{DialLimiter, DialPriority};
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::login::{Login, Logins};
 use crate::connection::tls::{TlsClient, TlsError};
-use crate::connection::url::{ClientTlsFiles, RedisUrl, Topology, UrlError};
+use crate::connection::url::{RedisUrl, Topology, UrlError};
 use crate::connection::{ConnectOptions, RoleCheck};
 use crate::node::ServedNode;
 use crate::script::key::KeyPrefix;
@@ -42,7 +41,6 @@ pub struct RedisStoreBuilder {
     connections: usize,
     flights: usize,
     max_waiting: usize,
-    tls: ClientTlsFiles,
     runtime: Runtime,
 }
 
@@ -99,7 +97,6 @@ impl RedisStoreBuilder {
             connections: 2,
             flights: 16,
             max_waiting: 16_384,
-            tls: ClientTlsFiles::default(),
             runtime: Runtime::tokio(),
         }
     }
@@ -142,18 +139,6 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The certificate authority to trust instead of the system's, as a PEM file. For `rediss` URLs.
-    pub fn authority_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls.authority = Some(path.into());
-        self
-    }
-
-    /// The client certificate and its key, as PEM files. For `rediss` URLs.
-    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.tls.client = Some((certificate.into(), key.into()));
-        self
-    }
-
     /// The runtime for deadlines, pauses, tasks, connections and random numbers; tokio by default.
     pub fn runtime(mut self, runtime: Runtime) -> Self {
         self.runtime = runtime;
@@ -166,7 +151,7 @@ impl RedisStoreBuilder {
         let prefix =
             KeyPrefix::new(&self.prefix).ok_or_else(|| RedisBuildError::Prefix(self.prefix.clone()))?;
         self.check_bounds()?;
-        let tls = url.tls.clone().map(|files| TlsClient::new(&self.tls_files(files))).transpose()?;
+        let tls = url.tls.as_ref().map(TlsClient::new).transpose()?;
         if self.runtime.spawner().is_none() {
             return Err(RedisBuildError::NoRuntime);
         }
@@ -225,11 +210,5 @@ impl RedisStoreBuilder {
             ((1..=1_000_000).contains(&self.max_waiting), RedisBuildError::MaxWaiting(self.max_waiting)),
         ];
         bounds.into_iter().find(|(is_within, _)| !is_within).map_or(Ok(()), |(_, why)| Err(why))
-    }
-
-    /// The builder's methods override the URL.
-    fn tls_files(&self, url: ClientTlsFiles) -> ClientTlsFiles {
-        let own = self.tls.clone();
-        ClientTlsFiles { authority: own.authority.or(url.authority), client: own.client.or(url.client) }
     }
 }

@@ -57,20 +57,20 @@ impl Inspect for RedisStore {
     async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
         let mut holders = Vec::with_capacity(charges.len());
         for charge in charges.iter() {
-            holders.push(if charge.needs_permit() { self.holders_of(charge).await? } else { Vec::new() });
+            let mut held = Vec::new();
+            if charge.needs_permit() {
+                let now = self.inner.context.time.now_us().to_string();
+                let reply = self.inspect(charge, &HOLDERS, |_| now.into_bytes()).await?;
+                let (pairs, _) = reply.as_array().unwrap_or_default().as_chunks();
+                held.extend(pairs.iter().filter_map(held_permit));
+            }
+            holders.push(held);
         }
         Ok(holders)
     }
 }
 
 impl RedisStore {
-    async fn holders_of(&self, charge: &Charge<'_>) -> Result<Vec<HeldPermit>, StoreError> {
-        let now = self.inner.context.time.now_us().to_string();
-        let held = self.inspect(charge, &HOLDERS, |_| now.into_bytes()).await?;
-        let (pairs, _) = held.as_array().unwrap_or_default().as_chunks();
-        Ok(pairs.iter().filter_map(held_permit).collect())
-    }
-
     /// Runs a script on the key of a charge.
     async fn inspect(
         &self,

@@ -102,11 +102,6 @@ impl RedisStore {
         self.inner.logins.renew(url)
     }
 
-    /// The pattern of every Redis key that the store writes, as an ACL rule takes it after `~`.
-    pub fn key_pattern(&self) -> String {
-        self.inner.context.prefix.pattern()
-    }
-
     /// A session: keys beside the buckets, for other data that instances share, and a separate connection. All keys
     /// of one session are in one slot. `name` consists of letters, digits and dashes; sessions of the same name use the
     /// same keys.
@@ -207,7 +202,12 @@ impl StoreInner {
         loop {
             let node = self.router.node(slot, &attempt, deadline).await?;
             let (answer, answered) = oneshot::channel();
-            let waiting = PendingRequest::new(Arc::clone(request), attempt.group, answer, Some(deadline));
+            let waiting = PendingRequest {
+                request: Arc::clone(request),
+                group: attempt.group,
+                answer,
+                deadline: Some(deadline),
+            };
             node.submit(waiting).inspect_err(|_| self.router.request_refresh())?;
             let refusal = match self.answer_in_time(answered, deadline).await {
                 Ok(Ok(Ok(reply))) => return Ok(reply),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use tokio::sync::{Notify, watch};
 use crate::connection::dial_limiter::Backoff;
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::{Connection, ConnectionError};
+use crate::connection::{Connection, ConnectionError, reporting_delay};
 use crate::node::{Node, ServedNode};
 use crate::script::error_reply::not_run;
 use crate::topology::slot::SLOTS;
@@ -32,27 +31,17 @@ const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 /// its first slot.
 const MAX_ROUNDS_UNLISTED: u8 = 3;
 
-/// Whether the slot map has been read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Discovery {
-    Pending,
-    Found,
-    /// No seed answers.
-    Failed,
-}
-
 /// A cluster and its nodes in use.
 pub(crate) struct Cluster {
     pub(crate) dialer: Arc<Dialer>,
     seeds: Vec<Endpoint>,
     map: ArcSwap<SlotMap>,
     nodes: Mutex<BTreeMap<Endpoint, Member>>,
-    discovery: watch::Sender<Discovery>,
+    /// How the last read of the map ended. `None` before the first.
+    last_read: watch::Sender<Option<Result<(), String>>>,
     refresh_requested: Notify,
     /// The task that keeps the map up to date.
     refresh: SharedTasks,
-    /// Why the last read of the map failed. `None` if it succeeded.
-    last_error: Mutex<Option<String>>,
 }
 
 struct Member {
@@ -83,10 +72,9 @@ impl Cluster {
             seeds,
             map: ArcSwap::default(),
             nodes: Mutex::default(),
-            discovery: watch::Sender::new(Discovery::Pending),
+            last_read: watch::Sender::default(),
             refresh_requested: Notify::new(),
             refresh: SharedTasks::default(),
-            last_error: Mutex::default(),
         });
         cluster.keep_refreshed();
         cluster
@@ -102,10 +90,9 @@ impl Cluster {
         if let Some(node) = known() {
             return Ok(node);
         }
-        let mut discovery = self.discovery.subscribe();
-        let ended = discovery.wait_for(|discovery| *discovery != Discovery::Pending);
-        match self.runtime().timeout_at(deadline, ended).await {
-            Ok(Ok(discovery)) if *discovery == Discovery::Found => {}
+        let mut last_read = self.last_read.subscribe();
+        match self.runtime().timeout_at(deadline, last_read.wait_for(Option::is_some)).await {
+            Ok(Ok(read)) if *read == Some(Ok(())) => {}
             _ => return Err(not_run("no node of the cluster answers")),
         }
         known().ok_or_else(|| {
@@ -155,7 +142,7 @@ impl Cluster {
             return Some(format!("{} of {} nodes: {}", lost.len(), nodes.len(), lost.join("; ")));
         }
         let is_unknown = nodes.values().all(|member| member.served.node.connections() == 0);
-        self.last_error.lock().clone().filter(|_| is_unknown)
+        self.last_read.borrow().clone().and_then(Result::err).filter(|_| is_unknown)
     }
 
     /// Starts the task that keeps the map up to date on the current runtime, if that of the former one has ended.
@@ -178,45 +165,25 @@ impl Cluster {
         let mut backoff = Backoff::default();
         loop {
             let started = self.runtime().now();
-            let read = self.read_map_reporting_delay(&mut control).await;
-            *self.last_error.lock() = read.as_ref().err().map(ToString::to_string);
-            if read.is_ok() {
-                self.discovery.send_replace(Discovery::Found);
+            // A read that takes longer than callers wait fails those that wait for the first map, so that they fail fast.
+            let timeout = self.dialer.context.timeout;
+            let late = || {
+                let why = ConnectionError::Stalled(timeout).to_string();
+                self.last_read.send_modify(|read| _ = read.get_or_insert(Err(why)));
+            };
+            let read = reporting_delay(self.runtime(), timeout, self.read_map(&mut control), late).await;
+            let is_read = read.is_ok();
+            self.last_read.send_replace(Some(read.map_err(|why| why.to_string())));
+            if is_read {
                 backoff = Backoff::default();
                 if self.refresh_is_requested(started).await {
                     // The node that gave this map may be cut off from the others, so another node is asked.
                     control = None;
                 }
             } else {
-                self.fail_discovery();
                 backoff.pause(self.runtime()).await;
             }
         }
-    }
-
-    /// Reads the map. A read that takes longer than callers wait fails those that wait for the first map, so that they
-    /// fail fast.
-    async fn read_map_reporting_delay(
-        &self,
-        control: &mut Option<Connection>,
-    ) -> Result<(), ConnectionError> {
-        let mut read = pin!(self.read_map(control));
-        if let Ok(read) = self.runtime().timeout(self.dialer.context.timeout, &mut read).await {
-            return read;
-        }
-        self.fail_discovery();
-        read.await
-    }
-
-    /// Notes that no node answers, unless the map was read before.
-    fn fail_discovery(&self) {
-        self.discovery.send_if_modified(|discovery| {
-            let first_failure = *discovery == Discovery::Pending;
-            if first_failure {
-                *discovery = Discovery::Failed;
-            }
-            first_failure
-        });
     }
 
     /// Waits until the map has to be read again. Returns whether that was requested.

@@ -7,18 +7,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spile_resp::Value;
 
-use crate::connection::dial_limiter::{Backoff, DialPriority};
+use crate::connection::dial_limiter::DialPriority;
 use crate::connection::dialer::Dialer;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError, accepted, in_time};
 use crate::node::Node;
-use crate::session::next_message;
+use crate::session::keep_subscribed;
 
 /// The timeout of connecting to one sentinel, and again of its reply. Then the next one is asked.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(200);
-
-/// The pause after a sentinel refused the subscription. It is asked for the master each time.
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The sentinels that watch one master.
 pub(crate) struct Sentinels {
@@ -75,25 +72,20 @@ impl Sentinels {
     /// Subscribes to changes of master at one sentinel, and passes them to `node`. Sets a warning while the
     /// subscription fails. Never returns.
     pub(crate) async fn watch(self: Arc<Self>, index: usize, node: Arc<Node>) {
-        let (warnings, subject) =
-            (&self.dialer.context.counters.warnings, format!("sentinel {}", self.addresses[index]));
-        let mut backoff = Backoff::default();
-        loop {
-            match self.subscribed(index, &node).await {
-                Ok(connection) => {
-                    warnings.clear(&subject);
-                    backoff = Backoff::default();
-                    self.listen(index, connection, &node).await;
-                }
-                Err(why) => {
-                    warnings.set(&subject, format!("a change of master is not heard from it: {why}"));
-                    if let ConnectionError::Refused(_) = why {
-                        self.dialer.context.runtime.sleep(REFUSED_PAUSE).await;
-                    }
-                }
+        let (context, subject) = (&self.dialer.context, format!("sentinel {}", self.addresses[index]));
+        let report = |why| match why {
+            None => context.counters.warnings.clear(&subject),
+            Some(why) => {
+                let why = format!("a change of master is not heard from it: {why}");
+                context.counters.warnings.set(&subject, why);
             }
-            backoff.pause(&self.dialer.context.runtime).await;
-        }
+        };
+        let heard = |message: &Value| {
+            if let Some(master) = self.switched_to(message) {
+                self.moved(index, &node, master);
+            }
+        };
+        keep_subscribed(&context.runtime, || self.subscribed(index, &node), report, heard).await;
     }
 
     fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
@@ -177,15 +169,6 @@ impl Sentinels {
             self.moved(index, node, reported.endpoint);
         }
         subscribed.map(|_| connection)
-    }
-
-    /// Reads messages until the connection is lost.
-    async fn listen(&self, index: usize, mut connection: Connection, node: &Node) {
-        while let Ok(message) = next_message(&mut connection, &self.dialer.context.runtime).await {
-            if let Some(master) = self.switched_to(&message) {
-                self.moved(index, node, master);
-            }
-        }
     }
 
     /// This sentinel is asked first from now on: the others may not know the change yet.
