@@ -143,7 +143,7 @@ impl RedisUrl {
             (None, None) => None,
             _ => return Err(UrlError::HalfAPair),
         };
-        let tls = scheme.tls.then_some(ClientTlsFiles { authority, client });
+        let tls = scheme.name.starts_with("rediss").then_some(ClientTlsFiles { authority, client });
         let (topology, credentials, database) = match scheme.kind {
             SchemeKind::Unix if rest.is_empty() => return Err(UrlError::NoAddress),
             SchemeKind::Unix => {
@@ -271,38 +271,29 @@ enum SchemeKind {
 struct Scheme {
     name: &'static str,
     kind: SchemeKind,
-    tls: bool,
+    /// The parameters that it takes.
+    takes: &'static str,
 }
 
-impl Scheme {
-    const ALL: [Self; 7] = [
-        Self { name: "redis", kind: SchemeKind::Standalone, tls: false },
-        Self { name: "rediss", kind: SchemeKind::Standalone, tls: true },
-        Self { name: "unix", kind: SchemeKind::Unix, tls: false },
-        Self { name: "redis-sentinel", kind: SchemeKind::Sentinel, tls: false },
-        Self { name: "rediss-sentinel", kind: SchemeKind::Sentinel, tls: true },
-        Self { name: "redis-cluster", kind: SchemeKind::Cluster, tls: false },
-        Self { name: "rediss-cluster", kind: SchemeKind::Cluster, tls: true },
-    ];
+/// The schemes. Those with TLS begin with `rediss`.
+const SCHEMES: [(&str, SchemeKind, &str); 7] = [
+    ("redis", SchemeKind::Standalone, "db"),
+    ("rediss", SchemeKind::Standalone, "db, ca, cert, key"),
+    ("unix", SchemeKind::Unix, "db, user, pass"),
+    ("redis-sentinel", SchemeKind::Sentinel, "db, sentinel_user, sentinel_pass"),
+    ("rediss-sentinel", SchemeKind::Sentinel, "db, sentinel_user, sentinel_pass, ca, cert, key"),
+    ("redis-cluster", SchemeKind::Cluster, "db"),
+    ("rediss-cluster", SchemeKind::Cluster, "db, ca, cert, key"),
+];
 
+impl Scheme {
     fn parse(name: &str) -> Result<Self, UrlError> {
-        let found = Self::ALL.into_iter().find(|scheme| scheme.name == name);
-        found.ok_or_else(|| {
+        let found = SCHEMES.into_iter().find(|(known, ..)| *known == name);
+        found.map(|(name, kind, takes)| Self { name, kind, takes }).ok_or_else(|| {
             // Any other text may be a secret that was pasted into the wrong place.
             let tellable = name.len() <= 20 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'-'));
             if tellable { UrlError::Scheme(name.to_owned()) } else { UrlError::NoScheme }
         })
-    }
-
-    /// The parameters that it takes, for error messages.
-    const fn parameters(self) -> &'static str {
-        match (self.kind, self.tls) {
-            (SchemeKind::Unix, _) => "db, user, pass",
-            (SchemeKind::Sentinel, false) => "db, sentinel_user, sentinel_pass",
-            (SchemeKind::Sentinel, true) => "db, sentinel_user, sentinel_pass, ca, cert, key",
-            (SchemeKind::Standalone | SchemeKind::Cluster, false) => "db",
-            (SchemeKind::Standalone | SchemeKind::Cluster, true) => "db, ca, cert, key",
-        }
     }
 
     fn default_port(self) -> u16 {
@@ -312,11 +303,11 @@ impl Scheme {
 
 /// The parameters after `?`, by their names.
 fn parameters(scheme: Scheme, text: &str) -> Result<BTreeMap<&'static str, String>, UrlError> {
-    let takes = scheme.parameters();
+    let Scheme { name: scheme, takes, .. } = scheme;
     let read = |pair: &str| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let known = takes.split(", ").find(|known| *known == name);
-        let name = known.ok_or(UrlError::Parameter { scheme: scheme.name, takes })?;
+        let name = known.ok_or(UrlError::Parameter { scheme, takes })?;
         let part = match name.trim_start_matches("sentinel_") {
             "pass" => "password",
             part => part,

@@ -13,11 +13,11 @@ use spile_resp::{Value, write};
 use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError, in_time, reporting_delay};
-use crate::node::pipeline::{CompletedCall, Pipeline, RefusedCall};
+use crate::node::pipeline::{CompletedCall, Pipeline};
 use crate::node::queue::Flight;
 use crate::node::write_failures;
 use crate::node::{Moves, Node};
-use crate::script::call::ScriptCall;
+use crate::script::call::{RefusedCall, ScriptCall};
 use crate::script::error_reply::{ErrorReply, Rejection, may_have_run, not_run};
 use crate::script::request::{BatchGroup, PendingRequest, Request};
 use crate::store::context::StoreContext;
@@ -275,12 +275,8 @@ impl Lane {
         let counters = &self.node.context.counters;
         counters.calls.add(1);
         counters.answered.add(call.len() as u64);
-        if answers.expired_permits > 0 {
-            counters.expired_permits.add(answers.expired_permits);
-        }
-        if answers.repairs > 0 {
-            counters.repairs.add(answers.repairs);
-        }
+        counters.expired_permits.add(answers.expired_permits);
+        counters.repairs.add(answers.repairs);
         if now - sent_at <= self.node.context.timeout {
             self.node.breaker.succeed();
         }

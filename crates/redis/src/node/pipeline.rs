@@ -7,7 +7,7 @@ use spile_resp::Value;
 
 use crate::connection::ConnectionError;
 use crate::node::queue::Flight;
-use crate::script::call::{CallAnswers, CallReply, ScriptCall};
+use crate::script::call::{CallAnswers, RefusedCall, ScriptCall};
 use crate::store::context::StoreContext;
 
 /// How much later a flight that seems overdue is checked again. After the process was suspended, its timers fire before
@@ -35,13 +35,6 @@ pub(crate) struct CompletedCall<'q> {
     /// Ends the flight when dropped. That is after its callers have their answers, so that their next requests share a
     /// flight.
     _flight: Option<Flight<'q>>,
-}
-
-/// The error that answered a call.
-pub(crate) struct RefusedCall {
-    pub(crate) text: String,
-    /// Whether the script had written anything. `None` if the script did not report it.
-    pub(crate) wrote: Option<bool>,
 }
 
 /// A flight that was sent, and its unanswered calls.
@@ -104,16 +97,11 @@ impl<'q> Pipeline<'q> {
             self.asked = Some(value);
             return Ok(None);
         }
-        let refusal = match (self.asked.take(), value) {
-            // The call itself was answered too, but `ASKING` was not in effect for it.
-            (Some(Value::Error(text)), _) | (_, Value::Error(text)) => Err(RefusedCall { text, wrote: None }),
-            (_, value) => match call.read(&value)? {
-                CallReply::Answered(answers) => Ok(answers),
-                CallReply::Refused { error: text, wrote } => Err(RefusedCall { text, wrote: Some(wrote) }),
-            },
-        };
+        // The call itself was answered too, but a refused `ASKING` was not in effect for it.
+        let answer = self.asked.take().filter(|asked| matches!(asked, Value::Error(_))).unwrap_or(value);
+        let answers = call.read(&answer)?;
         let Some((call, landed)) = self.pop_call() else { return Err(ConnectionError::Closed) };
-        match refusal {
+        match answers {
             Ok(answers) => Ok(Some(CompletedCall { call, answers, sent_at, _flight: landed })),
             Err(refusal) => {
                 self.refused.push((call, refusal));

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use spile_resp::Value;
 use spile_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionError};
-use crate::script::call::{CallReply, ScriptCall};
+use crate::script::call::{RefusedCall, ScriptCall};
 use crate::script::key::KeyPrefix;
 use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp};
 use crate::topology::slot::suffix_for_slot;
@@ -44,13 +43,13 @@ impl Probe {
         let mut command = Vec::new();
         call.write(1, &mut command);
         connection.send(&command).await?;
-        match connection.receive().await? {
-            Value::Error(refusal) if refusal.starts_with("MOVED ") || refusal.starts_with("ASK ") => Ok(()),
-            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            reply => match call.read(&reply)? {
-                CallReply::Answered(_) => Ok(()),
-                CallReply::Refused { error, .. } => Err(ConnectionError::Refused(error)),
-            },
+        match call.read(&connection.receive().await?)? {
+            Err(RefusedCall { text, .. })
+                if !["MOVED ", "ASK "].iter().any(|code| text.starts_with(code)) =>
+            {
+                Err(ConnectionError::Refused(text))
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -43,15 +43,12 @@ pub(crate) struct ScriptCall {
     script_ref: ScriptRef,
 }
 
-/// The decoded reply to a call.
+/// The error that answered a call.
 #[derive(Debug)]
-pub(crate) enum CallReply {
-    Answered(CallAnswers),
-    /// Redis refused a command of the script.
-    Refused {
-        error: String,
-        wrote: bool,
-    },
+pub(crate) struct RefusedCall {
+    pub(crate) text: String,
+    /// Whether the script had written anything. `None` if the script did not report it.
+    pub(crate) wrote: Option<bool>,
 }
 
 /// The answers of a call.
@@ -106,16 +103,19 @@ impl ScriptCall {
     }
 
     /// Decodes the reply, and checks that it belongs to this call.
-    pub(crate) fn read(&self, reply: &Value) -> Result<CallReply, ConnectionError> {
+    pub(crate) fn read(&self, reply: &Value) -> Result<Result<CallAnswers, RefusedCall>, ConnectionError> {
+        if let Value::Error(text) = reply {
+            return Ok(Err(RefusedCall { text: text.clone(), wrote: None }));
+        }
         let numbers = reply.as_array().ok_or(ConnectionError::WrongShape)?;
         if numbers.first().and_then(Value::as_int) != Some(self.sequence.cast_signed()) {
             return Err(ConnectionError::Foreign);
         }
         if let [_, Value::Text(error), wrote] = numbers {
-            let error = String::from_utf8_lossy(error).into_owned();
-            return Ok(CallReply::Refused { error, wrote: wrote.as_int() != Some(0) });
+            let text = String::from_utf8_lossy(error).into_owned();
+            return Ok(Err(RefusedCall { text, wrote: Some(wrote.as_int() != Some(0)) }));
         }
-        self.read_numbers(numbers).map(CallReply::Answered).ok_or(ConnectionError::WrongShape)
+        self.read_numbers(numbers).map(Ok).ok_or(ConnectionError::WrongShape)
     }
 
     fn requests(&self) -> impl Iterator<Item = &Request> {
@@ -272,6 +272,7 @@ const NEWER: &str = "it was written by a newer version";
 impl WireLimit {
     /// Appends the numbers of the limit. Those of a quota say where the bounds of its windows are.
     fn write(&self, bounds: &mut usize, out: &mut Vec<u8>) {
+        let ttl_ms = self.ttl_ms();
         msgpack::push_int(out, self.limit.capacity().micro().unsigned_abs());
         match self.limit.shape() {
             Shape::Rate(rate) => msgpack::push_double(out, Rate::per_second(rate)),
@@ -279,9 +280,9 @@ impl WireLimit {
                 msgpack::push_int(out, *bounds as u64);
                 *bounds += WINDOW_BOUNDS;
             }
-            Shape::Concurrency(_) => msgpack::push_int(out, self.ttl_ms),
+            Shape::Concurrency(_) => msgpack::push_int(out, ttl_ms),
         }
-        msgpack::push_int(out, self.ttl_ms);
+        msgpack::push_int(out, ttl_ms);
         for amount in [self.limit.debt(), self.limit.quantum()] {
             msgpack::push_int(out, amount.micro().unsigned_abs());
         }

@@ -186,11 +186,8 @@ impl Request {
 
     /// How many charges it has of each shape.
     pub(crate) fn counts(&self) -> [usize; SHAPES] {
-        let mut counts = [0; SHAPES];
-        for charge in &self.charges {
-            counts[charge.limit.shape()] += 1;
-        }
-        counts
+        let count = |shape| self.charges.iter().filter(|charge| charge.limit.shape() == shape).count();
+        [count(0), count(1), count(2)]
     }
 
     /// The charges with their positions, sorted by shape, as the script takes them.
@@ -251,11 +248,10 @@ pub(crate) struct WireCharge {
     pub(crate) cost_micro: i64,
 }
 
-/// A limit, and the time to live of its buckets.
+/// A limit, and the windows of a quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WireLimit {
     pub(crate) limit: Limit,
-    pub(crate) ttl_ms: u64,
     /// For a quota: the starts of the window before the one that holds the store's time, of that one and of the next two, and
     /// the end of the last.
     pub(crate) windows: Option<[u64; WINDOW_BOUNDS]>,
@@ -284,6 +280,19 @@ impl WireLimit {
         }
     }
 
+    /// The time to live of its buckets: twice the fill time of an empty bucket in whole seconds, rounded up. A key that is written at
+    /// least once per fill time then needs a new `PEXPIRE` only once per fill time.
+    ///
+    /// For a concurrency it is the hold time itself, which the script has to know.
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        if let Some(hold) = self.limit.hold() {
+            return hold.as_millis() as u64;
+        }
+        let fill = self.limit.fill_time();
+        let whole_seconds = fill.as_secs() + u64::from(fill.subsec_nanos() > 0);
+        2_000 * whole_seconds.max(1)
+    }
+
     /// The windows of a quota around `now`.
     fn set_time(&mut self, now: Micros) {
         self.windows = self.limit.windows().map(|windows| {
@@ -299,25 +308,12 @@ impl WireLimit {
 
 impl From<&Limit> for WireLimit {
     fn from(limit: &Limit) -> Self {
-        Self { limit: *limit, ttl_ms: ttl_ms(limit), windows: None }
+        Self { limit: *limit, windows: None }
     }
 }
 
 /// The number of bounds of four windows.
 pub(crate) const WINDOW_BOUNDS: usize = 5;
-
-/// Twice the fill time of an empty bucket in whole seconds, rounded up. A key that is written at least once per fill
-/// time then needs a new `PEXPIRE` only once per fill time.
-///
-/// For a concurrency it is the hold time itself, which the script has to know.
-fn ttl_ms(limit: &Limit) -> u64 {
-    if let Some(hold) = limit.hold() {
-        return hold.as_millis() as u64;
-    }
-    let fill = limit.fill_time();
-    let whole_seconds = fill.as_secs() + u64::from(fill.subsec_nanos() > 0);
-    2_000 * whole_seconds.max(1)
-}
 
 /// Which other requests may share its script call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -366,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_bucket_is_kept_for_twice_the_whole_seconds_it_takes_to_fill() {
-        let ttl = |text: &str| ttl_ms(&text.parse::<Limit>().unwrap());
+        let ttl = |text: &str| WireLimit::from(&text.parse().unwrap()).ttl_ms();
         assert_eq!(ttl("10, 1/s"), 20_000);
         assert_eq!(ttl("10, 3/s"), 8_000);
         assert_eq!(ttl("1, 1000000/s"), 2_000);

@@ -150,7 +150,16 @@ impl RedisStoreBuilder {
         let url = RedisUrl::parse(&self.url)?;
         let prefix =
             KeyPrefix::new(&self.prefix).ok_or_else(|| RedisBuildError::Prefix(self.prefix.clone()))?;
-        self.check_bounds()?;
+        let is_timeout = (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.timeout);
+        let bounds = [
+            (is_timeout, RedisBuildError::Timeout(self.timeout)),
+            ((1..=64).contains(&self.connections), RedisBuildError::Connections(self.connections)),
+            ((1..=256).contains(&self.flights), RedisBuildError::Flights(self.flights)),
+            ((1..=1_000_000).contains(&self.max_waiting), RedisBuildError::MaxWaiting(self.max_waiting)),
+        ];
+        if let Some((_, why)) = bounds.into_iter().find(|(is_within, _)| !is_within) {
+            return Err(why);
+        }
         let tls = url.tls.as_ref().map(TlsClient::new).transpose()?;
         if self.runtime.spawner().is_none() {
             return Err(RedisBuildError::NoRuntime);
@@ -199,16 +208,5 @@ impl RedisStoreBuilder {
             ahead_us: AtomicI64::new(0),
             waiting: AtomicUsize::new(0),
         }))
-    }
-
-    fn check_bounds(&self) -> Result<(), RedisBuildError> {
-        let is_timeout = (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.timeout);
-        let bounds = [
-            (is_timeout, RedisBuildError::Timeout(self.timeout)),
-            ((1..=64).contains(&self.connections), RedisBuildError::Connections(self.connections)),
-            ((1..=256).contains(&self.flights), RedisBuildError::Flights(self.flights)),
-            ((1..=1_000_000).contains(&self.max_waiting), RedisBuildError::MaxWaiting(self.max_waiting)),
-        ];
-        bounds.into_iter().find(|(is_within, _)| !is_within).map_or(Ok(()), |(_, why)| Err(why))
     }
 }

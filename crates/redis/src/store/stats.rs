@@ -61,7 +61,10 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+        // Most numbers that may be zero are.
+        if more > 0 {
+            self.0.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count(&self) -> u64 {

@@ -124,33 +124,24 @@ impl Sentinels {
 
     async fn ask(&self, sentinel: &Endpoint) -> Result<MasterAddress, ConnectionError> {
         let mut connection = self.dialer.open(sentinel).await?;
-        in_time(&self.dialer.context.runtime, TIMEOUT, self.ask_over(&mut connection)).await
-    }
-
-    async fn ask_over(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
-        let question: [&[u8]; 3] = [b"SENTINEL", b"MASTER", self.master.as_bytes()];
-        let reply = connection.command(&question).await?;
-        if let Some(reported) = reply.as_array().and_then(parse_master) {
-            return Ok(reported);
-        }
-        match reply {
-            // An ACL may allow clients only to ask for the address. The answer then has no epoch.
-            Value::Error(refusal) if refusal.starts_with("NOPERM") => self.ask_for_address(connection).await,
-            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            _ => Err(self.unknown()),
-        }
-    }
-
-    async fn ask_for_address(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
-        let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", self.master.as_bytes()];
-        let reply = accepted(connection.command(&question).await?)?;
-        let [host, port] = reply.as_array().unwrap_or_default() else { return Err(self.unknown()) };
-        let endpoint = endpoint(host, port).ok_or_else(|| self.unknown())?;
-        Ok(MasterAddress { epoch: 0, endpoint })
-    }
-
-    fn unknown(&self) -> ConnectionError {
-        ConnectionError::Refused(format!("the sentinel knows no master {}", self.master))
+        in_time(&self.dialer.context.runtime, TIMEOUT, async {
+            let name = self.master.as_bytes();
+            let reported = match connection.command(&[b"SENTINEL", b"MASTER", name]).await? {
+                // An ACL may allow clients only to ask for the address. The answer then has no epoch.
+                Value::Error(refusal) if refusal.starts_with("NOPERM") => {
+                    let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", name];
+                    match accepted(connection.command(&question).await?)?.as_array() {
+                        Some([host, port]) => master_address(0, host, port),
+                        _ => None,
+                    }
+                }
+                reply => accepted(reply)?.as_array().and_then(parse_master),
+            };
+            let unknown =
+                || ConnectionError::Refused(format!("the sentinel knows no master {}", self.master));
+            reported.ok_or_else(unknown)
+        })
+        .await
     }
 
     /// Subscribes to the changes of one sentinel.
@@ -193,9 +184,9 @@ fn parse_master(pairs: &[Value]) -> Option<MasterAddress> {
     let value =
         |name: &str| pairs.chunks_exact(2).find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1]);
     let epoch = value("config-epoch")?.as_str()?.parse().ok()?;
-    Some(MasterAddress { epoch, endpoint: endpoint(value("ip")?, value("port")?)? })
+    master_address(epoch, value("ip")?, value("port")?)
 }
 
-fn endpoint(host: &Value, port: &Value) -> Option<Endpoint> {
-    Some(Endpoint::tcp(host.as_str()?, port.as_str()?.parse().ok()?))
+fn master_address(epoch: u64, host: &Value, port: &Value) -> Option<MasterAddress> {
+    Some(MasterAddress { epoch, endpoint: Endpoint::tcp(host.as_str()?, port.as_str()?.parse().ok()?) })
 }
