@@ -53,17 +53,13 @@ impl ChainPart {
             ScriptOp::RefundOnce if !self.has_marker() => ScriptOp::Refund,
             operation => operation,
         };
-        self.request_with(operation, self.details.spent, |charge| charge.cost_micro)
+        self.request_with(operation, self.details.spent, |cost| cost)
     }
 
-    /// A request for the same charges at these costs, which refunds them as spent then.
-    fn request_with(
-        &self,
-        operation: ScriptOp,
-        spent: SpendTime,
-        cost_micro: impl Fn(&WireCharge) -> i64,
-    ) -> Arc<Request> {
-        let charge = |charge: &WireCharge| WireCharge { cost_micro: cost_micro(charge), ..charge.clone() };
+    /// A request for the same charges at other costs, which refunds them as spent then.
+    fn request_with(&self, operation: ScriptOp, spent: SpendTime, cost: impl Fn(i64) -> i64) -> Arc<Request> {
+        let charge =
+            |charge: &WireCharge| WireCharge { cost_micro: cost(charge.cost_micro), ..charge.clone() };
         let RequestDetails { permit, marker, .. } = self.details.clone();
         let permit = permit.filter(|_| operation.is_about_permit());
         let marker = marker.filter(|_| operation.has_marker());
@@ -76,13 +72,13 @@ impl ChainPart {
         match operation {
             // Every charge is settled at zero.
             ScriptOp::Reserve if self.has_marker() => {
-                self.request_with(ScriptOp::Settle, SpendTime::Unknown, |charge| -charge.cost_micro)
+                self.request_with(ScriptOp::Settle, SpendTime::Unknown, |cost| -cost)
             }
             // A release refunds nothing without a permit.
             ScriptOp::Acquire if self.takes_permit() => {
-                self.request_with(ScriptOp::Release, spent, |charge| charge.cost_micro)
+                self.request_with(ScriptOp::Release, spent, |cost| cost)
             }
-            _ => self.request_with(ScriptOp::Refund, spent, |charge| charge.cost_micro),
+            _ => self.request_with(ScriptOp::Refund, spent, |cost| cost),
         }
     }
 
@@ -326,10 +322,11 @@ impl SplitChain {
             return self.send(at, |part| part.request(operation)).await;
         }
         // The time of the reservation is not known here, so that quotas take nothing back.
-        let back = |charge: &WireCharge| (-charge.cost_micro).max(0);
-        self.send(at, |part| part.request_with(ScriptOp::Refund, SpendTime::Unknown, back)).await?;
-        let more = |charge: &WireCharge| charge.cost_micro.max(0);
-        self.send(at, |part| part.request_with(ScriptOp::Charge, SpendTime::Unknown, more)).await
+        let back =
+            |part: &ChainPart| part.request_with(ScriptOp::Refund, SpendTime::Unknown, |cost| (-cost).max(0));
+        self.send(at, back).await?;
+        self.send(at, |part| part.request_with(ScriptOp::Charge, SpendTime::Unknown, |cost| cost.max(0)))
+            .await
     }
 
     /// Sends the request of one part. If its keys are on two nodes, the part is split by key, and the first of them is
