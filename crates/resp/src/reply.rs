@@ -78,16 +78,16 @@ impl<'a> ValueReader<'a> {
             b'+' => Ok(Some(Value::Text(rest.to_vec()))),
             b'-' => Ok(Some(Value::Error(String::from_utf8_lossy(rest).into_owned()))),
             b':' => Ok(Some(Value::Int(integer(rest).ok_or(InvalidReply)?))),
+            b'$' | b'*' if rest == b"-1" => Ok(Some(Value::Nil)),
             b'$' => self.bulk(length(rest)?),
-            b'*' => self.array(length(rest)?, depth),
+            b'*' => Ok(self.items(length(rest)?, depth)?.map(Value::Array)),
             b'%' => self.map(length(rest)?, depth),
             b'_' if rest.is_empty() => Ok(Some(Value::Nil)),
             _ => Err(InvalidReply),
         }
     }
 
-    fn bulk(&mut self, length: Option<usize>) -> Result<Option<Value>, InvalidReply> {
-        let Some(length) = length else { return Ok(Some(Value::Nil)) };
+    fn bulk(&mut self, length: usize) -> Result<Option<Value>, InvalidReply> {
         let Some(bytes) = self.bytes.get(self.at..self.at + length + 2) else { return Ok(None) };
         let (text, end) = bytes.split_at(length);
         if end != b"\r\n" {
@@ -97,13 +97,8 @@ impl<'a> ValueReader<'a> {
         Ok(Some(Value::Text(text.to_vec())))
     }
 
-    fn array(&mut self, length: Option<usize>, depth: u8) -> Result<Option<Value>, InvalidReply> {
-        let Some(length) = length else { return Ok(Some(Value::Nil)) };
-        Ok(self.items(length, depth)?.map(Value::Array))
-    }
-
-    fn map(&mut self, length: Option<usize>, depth: u8) -> Result<Option<Value>, InvalidReply> {
-        let Some(items) = self.items(2 * length.ok_or(InvalidReply)?, depth)? else { return Ok(None) };
+    fn map(&mut self, length: usize, depth: u8) -> Result<Option<Value>, InvalidReply> {
+        let Some(items) = self.items(2 * length, depth)? else { return Ok(None) };
         let mut items = items.into_iter();
         Ok(Some(Value::Map(std::iter::from_fn(|| items.next().zip(items.next())).collect())))
     }
@@ -139,13 +134,10 @@ impl<'a> ValueReader<'a> {
     }
 }
 
-/// A length within its bound. `Ok(None)` for -1, which stands for a null.
-fn length(text: &[u8]) -> Result<Option<usize>, InvalidReply> {
-    match integer(text) {
-        Some(-1) => Ok(None),
-        Some(length @ 0..=MAX_LENGTH) => Ok(Some(length as usize)),
-        _ => Err(InvalidReply),
-    }
+/// A length within its bound.
+fn length(text: &[u8]) -> Result<usize, InvalidReply> {
+    let length = integer(text).filter(|length| (0..=MAX_LENGTH).contains(length));
+    length.map(|length| length as usize).ok_or(InvalidReply)
 }
 
 #[cfg(test)]

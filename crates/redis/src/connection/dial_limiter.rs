@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use spile_runtime::Runtime;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Dials that may be in progress, or have failed within the last second.
 const PERMITS: usize = 16;
@@ -42,28 +43,30 @@ pub(crate) enum DialPriority {
 #[derive(Debug)]
 pub(crate) struct DialLimiter {
     runtime: Runtime,
-    permits: Semaphore,
-    background_permits: Semaphore,
+    permits: Arc<Semaphore>,
+    background_permits: Arc<Semaphore>,
     /// When the permits of failed dials become free, in order of time.
-    penalties: Mutex<VecDeque<(Instant, DialPriority)>>,
+    penalties: Mutex<VecDeque<(Instant, PermitPair)>>,
     failed: Notify,
 }
+
+/// A permit, and one of those for background dials. They become free when they are dropped.
+type PermitPair = [Option<OwnedSemaphorePermit>; 2];
 
 /// The permit of one dial. It becomes free at once after [success](Self::succeeded), otherwise [`PENALTY`] after it is
 /// dropped.
 #[derive(Debug)]
 pub(crate) struct DialPermit<'a> {
     limiter: &'a DialLimiter,
-    priority: DialPriority,
-    succeeded: bool,
+    held: PermitPair,
 }
 
 impl DialLimiter {
     pub(crate) fn new(runtime: Runtime) -> Self {
         Self {
             runtime,
-            permits: Semaphore::new(PERMITS),
-            background_permits: Semaphore::new(BACKGROUND_PERMITS),
+            permits: Arc::new(Semaphore::new(PERMITS)),
+            background_permits: Arc::new(Semaphore::new(BACKGROUND_PERMITS)),
             penalties: Mutex::default(),
             failed: Notify::new(),
         }
@@ -75,21 +78,19 @@ impl DialLimiter {
         loop {
             tokio::select! {
                 biased;
-                permit = &mut waiting => return permit,
+                held = &mut waiting => return DialPermit { limiter: self, held },
                 () = self.end_of_a_penalty() => {}
             }
         }
     }
 
-    async fn acquire_permits(&self, priority: DialPriority) -> DialPermit<'_> {
+    async fn acquire_permits(&self, priority: DialPriority) -> PermitPair {
         // Acquiring cannot fail, because the semaphores are never closed.
         let background = match priority {
             DialPriority::Decisions => None,
-            DialPriority::Background => self.background_permits.acquire().await.ok(),
+            DialPriority::Background => Arc::clone(&self.background_permits).acquire_owned().await.ok(),
         };
-        let permit = self.permits.acquire().await.ok();
-        background.into_iter().chain(permit).for_each(SemaphorePermit::forget);
-        DialPermit { limiter: self, priority, succeeded: false }
+        [Arc::clone(&self.permits).acquire_owned().await.ok(), background]
     }
 
     /// Waits until the next penalty ends, and frees its permit.
@@ -112,35 +113,22 @@ impl DialLimiter {
 
     fn free_until(&self, now: Instant) {
         let mut penalties = self.penalties.lock();
-        while let Some((end, priority)) = penalties.front().copied()
-            && end <= now
-        {
-            penalties.pop_front();
-            self.free(priority);
-        }
-    }
-
-    fn free(&self, priority: DialPriority) {
-        self.permits.add_permits(1);
-        if priority == DialPriority::Background {
-            self.background_permits.add_permits(1);
-        }
+        let ended = penalties.partition_point(|(end, _)| *end <= now);
+        penalties.drain(..ended);
     }
 }
 
 impl DialPermit<'_> {
     pub(crate) fn succeeded(mut self) {
-        self.succeeded = true;
+        self.held = PermitPair::default();
     }
 }
 
 impl Drop for DialPermit<'_> {
     fn drop(&mut self) {
-        if self.succeeded {
-            self.limiter.free(self.priority);
-        } else {
+        if self.held[0].is_some() {
             let end = self.limiter.runtime.now() + PENALTY;
-            self.limiter.penalties.lock().push_back((end, self.priority));
+            self.limiter.penalties.lock().push_back((end, std::mem::take(&mut self.held)));
             self.limiter.failed.notify_waiters();
         }
     }

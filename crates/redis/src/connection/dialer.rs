@@ -3,23 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spile_runtime::Runtime;
-
-use crate::connection::dial_limiter::{DialLimiter, DialPriority};
+use crate::connection::dial_limiter::DialPriority;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{ConnectOptions, Connection, ConnectionError, in_time};
 use crate::node::probe::Probe;
-use crate::store::stats::Counters;
+use crate::store::context::StoreContext;
+use crate::topology::cluster::Cluster;
 use crate::topology::sentinel::Sentinels;
 
 /// Opens connections to one kind of node.
 #[derive(Clone)]
 pub(crate) struct Dialer {
-    pub(crate) runtime: Runtime,
+    pub(crate) context: Arc<StoreContext>,
     pub(crate) options: ConnectOptions,
-    pub(crate) limiter: Arc<DialLimiter>,
     pub(crate) priority: DialPriority,
-    pub(crate) counters: Arc<Counters>,
     /// The timeout of connecting, and again of the probe.
     pub(crate) timeout: Duration,
 }
@@ -31,6 +28,8 @@ pub(crate) enum NodeAddress {
     Fixed(Endpoint),
     /// The master, as the sentinels know it.
     BySentinels(Arc<Sentinels>),
+    /// The master of a slot, as the cluster's map has it.
+    OfSlot(Arc<Cluster>, u16),
 }
 
 impl NodeAddress {
@@ -39,12 +38,21 @@ impl NodeAddress {
         match self {
             Self::Fixed(endpoint) => Ok(endpoint.clone()),
             Self::BySentinels(sentinels) => sentinels.master().await,
+            Self::OfSlot(cluster, slot) => cluster.master_of(*slot).await,
+        }
+    }
+
+    /// The same address, found apart from decisions.
+    pub(crate) fn apart(&self) -> Self {
+        match self {
+            Self::BySentinels(sentinels) => Self::BySentinels(Arc::new(sentinels.apart())),
+            found => found.clone(),
         }
     }
 
     /// Whether dialling again may reach another node.
     pub(crate) const fn may_move(&self) -> bool {
-        matches!(self, Self::BySentinels(_))
+        !matches!(self, Self::Fixed(_))
     }
 }
 
@@ -56,23 +64,25 @@ impl Dialer {
         probe: &Probe,
     ) -> Result<Connection, ConnectionError> {
         let endpoint = address.resolve().await?;
-        let permit = self.limiter.acquire(self.priority).await;
+        let permit = self.context.limiter.acquire(self.priority).await;
         let mut connection = self.open_now(&endpoint).await?;
-        in_time(&self.runtime, self.timeout, probe.run(&mut connection, &self.runtime)).await?;
+        let runtime = &self.context.runtime;
+        in_time(runtime, self.timeout, probe.run(&mut connection, runtime)).await?;
         permit.succeeded();
         Ok(connection)
     }
 
     /// Connects to a node, without a probe.
     pub(crate) async fn open(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
-        let permit = self.limiter.acquire(self.priority).await;
+        let permit = self.context.limiter.acquire(self.priority).await;
         let connection = self.open_now(endpoint).await?;
         permit.succeeded();
         Ok(connection)
     }
 
     async fn open_now(&self, endpoint: &Endpoint) -> Result<Connection, ConnectionError> {
-        self.counters.dials.add(1);
-        in_time(&self.runtime, self.timeout, Connection::open(endpoint, &self.options, &self.runtime)).await
+        let StoreContext { runtime, counters, .. } = &*self.context;
+        counters.dials.add(1);
+        in_time(runtime, self.timeout, Connection::open(endpoint, &self.options, runtime)).await
     }
 }

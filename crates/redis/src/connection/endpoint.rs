@@ -38,10 +38,10 @@ impl Endpoint {
         (host.bytes().all(sane)).then(|| Self::tcp(host, port))
     }
 
-    /// The target of a redirection from this node. An empty host stands for the host of this node.
+    /// An address as this node reports it. An empty host and `?` stand for the host of this node.
     pub(crate) fn redirected(&self, to: &str) -> Option<Self> {
-        match (Self::parse(to, None)?, self) {
-            (Self::Tcp { host, port }, Self::Tcp { host: own, .. }) if host.is_empty() || &*host == "?" => {
+        match (Self::parse(to.trim_start_matches('?'), None)?, self) {
+            (Self::Tcp { host, port }, Self::Tcp { host: own, .. }) if host.is_empty() => {
                 Some(Self::tcp(own, port))
             }
             (Self::Tcp { host, .. }, Self::Unix(_)) if host.is_empty() => None,

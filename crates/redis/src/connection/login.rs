@@ -1,58 +1,38 @@
 //! The users and passwords of connections, which may change while the store runs.
 
-use std::sync::Arc;
-
 use tokio::sync::watch;
 
-use crate::connection::url::{Credentials, RedisUrl, Topology, UrlError};
+use crate::connection::url::{Credentials, RedisUrl, UrlError};
 
-/// The credentials for one kind of server. Clones share them.
-#[derive(Clone)]
-pub(crate) struct Login(Arc<watch::Sender<Option<Credentials>>>);
-
-impl Login {
-    pub(crate) fn new(credentials: Option<Credentials>) -> Self {
-        Self(Arc::new(watch::Sender::new(credentials)))
-    }
-
-    /// The current credentials, and every change from now on.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Credentials>> {
-        self.0.subscribe()
-    }
-
-    fn replace(&self, credentials: Option<Credentials>) {
-        self.0.send_if_modified(|current| {
-            let changes = *current != credentials;
-            if changes {
-                *current = credentials;
-            }
-            changes
-        });
-    }
-}
+/// The credentials for one kind of server, and every change of them. Clones share them.
+pub(crate) type Login = watch::Sender<Option<Credentials>>;
 
 /// The URL of a store, and its credentials for servers and sentinels.
 pub(crate) struct Logins {
-    /// The URL without credentials.
-    target: RedisUrl,
+    url: RedisUrl,
     pub(crate) servers: Login,
     pub(crate) sentinels: Login,
 }
 
 impl Logins {
-    pub(crate) fn new(target: &RedisUrl) -> Self {
-        let (target, servers, sentinels) = split_credentials(target.clone());
-        Self { target, servers: Login::new(servers), sentinels: Login::new(sentinels) }
+    pub(crate) fn new(url: RedisUrl) -> Self {
+        let (servers, sentinels) = (url.credentials.clone(), url.sentinel_credentials.clone());
+        Self { url, servers: Login::new(servers), sentinels: Login::new(sentinels) }
     }
 
     /// Takes the credentials of `url`, if it names the same store.
     pub(crate) fn renew(&self, url: &str) -> Result<(), CredentialsError> {
-        let (target, servers, sentinels) = split_credentials(RedisUrl::parse(url)?);
-        if target != self.target {
+        let url = RedisUrl::parse(url)?;
+        if !url.names_same_store(&self.url) {
             return Err(CredentialsError::OtherStore);
         }
-        self.servers.replace(servers);
-        self.sentinels.replace(sentinels);
+        for (login, new) in [(&self.servers, url.credentials), (&self.sentinels, url.sentinel_credentials)] {
+            login.send_if_modified(|current| {
+                let changes = *current != new;
+                *current = new;
+                changes
+            });
+        }
         Ok(())
     }
 }
@@ -71,18 +51,9 @@ pub enum CredentialsError {
 
 /// Whether two store URLs differ only in users and passwords.
 pub fn names_same_store(one: &str, other: &str) -> bool {
-    let target = |url| RedisUrl::parse(url).map(|target| split_credentials(target).0);
-    one == other || matches!((target(one), target(other)), (Ok(one), Ok(other)) if one == other)
-}
-
-/// The URL without credentials, the credentials for the servers, and those for the sentinels.
-fn split_credentials(mut target: RedisUrl) -> (RedisUrl, Option<Credentials>, Option<Credentials>) {
-    let servers = target.credentials.take();
-    let sentinels = match &mut target.topology {
-        Topology::Sentinel { credentials, .. } => credentials.take(),
-        Topology::Standalone(_) | Topology::Cluster { .. } => None,
-    };
-    (target, servers, sentinels)
+    one == other
+        || matches!((RedisUrl::parse(one), RedisUrl::parse(other)),
+            (Ok(one), Ok(other)) if one.names_same_store(&other))
 }
 
 #[cfg(test)]
@@ -114,7 +85,7 @@ mod tests {
         for (one, other) in different {
             assert!(!names_same_store(one, other), "{one} {other}");
             assert_eq!(
-                Logins::new(&RedisUrl::parse(one).unwrap()).renew(other),
+                Logins::new(RedisUrl::parse(one).unwrap()).renew(other),
                 Err(CredentialsError::OtherStore)
             );
         }

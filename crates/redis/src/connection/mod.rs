@@ -11,6 +11,7 @@ pub(crate) mod tls;
 pub(crate) mod url;
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use spile_resp::{InvalidReply, Value, parse, write};
@@ -22,7 +23,6 @@ use crate::connection::endpoint::Endpoint;
 use crate::connection::login::Login;
 use crate::connection::tls::TlsClient;
 use crate::connection::url::Credentials;
-use crate::script::call::BadReply;
 
 /// More than any reply to a call. The slot map of a large cluster fits too.
 const MAX_REPLY_BYTES: usize = 4 << 20;
@@ -58,8 +58,10 @@ pub(crate) enum ConnectionError {
     Stalled(Duration),
     #[error(transparent)]
     InvalidReply(#[from] InvalidReply),
-    #[error(transparent)]
-    Foreign(#[from] BadReply),
+    #[error("reply to another request")]
+    Foreign,
+    #[error("reply of an unexpected shape")]
+    WrongShape,
     #[error("{0}")]
     Refused(String),
     #[error("node is a {0}, not a master")]
@@ -224,6 +226,21 @@ pub(crate) async fn in_time<T>(
     work: impl Future<Output = Result<T, ConnectionError>>,
 ) -> Result<T, ConnectionError> {
     runtime.timeout(within, work).await.unwrap_or(Err(ConnectionError::Stalled(within)))
+}
+
+/// Waits for work, and calls `late` if it takes longer than this.
+pub(crate) async fn reporting_delay<T>(
+    runtime: &Runtime,
+    within: Duration,
+    work: impl Future<Output = T>,
+    late: impl FnOnce(),
+) -> T {
+    let mut work = pin!(work);
+    if let Ok(done) = runtime.timeout(within, &mut work).await {
+        return done;
+    }
+    late();
+    work.await
 }
 
 /// Makes an error reply an error.

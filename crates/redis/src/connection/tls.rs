@@ -81,20 +81,15 @@ fn authorities(own: Option<&Path>) -> Result<RootCertStore, TlsError> {
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed = |why: String| TlsError::File { what, path: path.to_owned(), why };
-    let found: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(path).map_err(|why| failed(why.to_string()))?.collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(failed("holds no certificate".into())),
-        Ok(found) => Ok(found),
-        Err(why) => Err(failed(why.to_string())),
-    }
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = found.map_err(|why| unreadable(what, path, &why))?;
+    if found.is_empty() { Err(unreadable(what, path, &"holds no certificate")) } else { Ok(found) }
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|why| TlsError::File {
-        what: "client key",
-        path: path.to_owned(),
-        why: why.to_string(),
-    })
+    PrivateKeyDer::from_pem_file(path).map_err(|why| unreadable("client key", path, &why))
+}
+
+fn unreadable(what: &'static str, path: &Path, why: &dyn std::fmt::Display) -> TlsError {
+    TlsError::File { what, path: path.to_owned(), why: why.to_string() }
 }

@@ -17,6 +17,7 @@ const SENTINEL_PORT: u16 = 26379;
 pub(crate) struct RedisUrl {
     pub(crate) topology: Topology,
     pub(crate) credentials: Option<Credentials>,
+    pub(crate) sentinel_credentials: Option<Credentials>,
     pub(crate) database: u32,
     /// `None` if connections are not encrypted.
     pub(crate) tls: Option<ClientTlsFiles>,
@@ -26,7 +27,7 @@ pub(crate) struct RedisUrl {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Topology {
     Standalone(Endpoint),
-    Sentinel { sentinels: Vec<Endpoint>, master: String, credentials: Option<Credentials> },
+    Sentinel { sentinels: Vec<Endpoint>, master: String },
     Cluster { seeds: Vec<Endpoint> },
 }
 
@@ -131,19 +132,37 @@ impl RedisUrl {
             return Err(UrlError::Encoding("password"));
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut query = UrlQuery::parse(scheme, query)?;
-        let query_database = query.take("db").map(|text| read_database(&text)).transpose()?;
-        let tls = query.tls_files()?;
-        let tls = scheme.tls.then_some(tls);
+        let mut query = parameters(scheme, query)?;
+        let mut take = |name| query.remove(name);
+        let query_database = take("db").map(|text| read_database(&text)).transpose()?;
+        let query_credentials = paired(take("user"), take("pass"))?;
+        let sentinel_credentials = paired(take("sentinel_user"), take("sentinel_pass"))?;
+        let authority = take("ca").map(PathBuf::from);
+        let client = match (take("cert"), take("key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(UrlError::HalfAPair),
+        };
+        let tls = scheme.name.starts_with("rediss").then_some(ClientTlsFiles { authority, client });
         let (topology, credentials, database) = match scheme.kind {
-            SchemeKind::Unix => unix(rest, query)?,
-            _ => networked(scheme, rest, query)?,
+            SchemeKind::Unix if rest.is_empty() => return Err(UrlError::NoAddress),
+            SchemeKind::Unix => {
+                let path = decoded(rest, "socket path")?.into();
+                (Topology::Standalone(Endpoint::Unix(path)), query_credentials, None)
+            }
+            _ => networked(scheme, rest)?,
         };
         let database = database.or(query_database).unwrap_or(0);
         if scheme.kind == SchemeKind::Cluster && database != 0 {
             return Err(UrlError::ClusterDatabase);
         }
-        Ok(Self { topology, credentials, database, tls })
+        Ok(Self { topology, credentials, sentinel_credentials, database, tls })
+    }
+
+    /// Whether the URLs differ only in users and passwords.
+    pub(crate) fn names_same_store(&self, other: &Self) -> bool {
+        let target = |url: &Self| (url.topology.clone(), url.database, url.tls.clone());
+        target(self) == target(other)
     }
 }
 
@@ -164,19 +183,8 @@ pub fn without_secrets(url: &str) -> String {
     }
 }
 
-/// The parts of a URL before its parameters: the database is `None` if the path has none.
-type UrlTarget = (Topology, Option<Credentials>, Option<u32>);
-
-fn unix(path: &str, mut query: UrlQuery) -> Result<UrlTarget, UrlError> {
-    if path.is_empty() {
-        return Err(UrlError::NoAddress);
-    }
-    let endpoint = Endpoint::Unix(PathBuf::from(decoded(path, "socket path")?));
-    let credentials = paired(query.take("user"), query.take("pass"))?;
-    Ok((Topology::Standalone(endpoint), credentials, None))
-}
-
-fn networked(scheme: Scheme, rest: &str, mut query: UrlQuery) -> Result<UrlTarget, UrlError> {
+/// Parses what is before the parameters of all URLs but those of Unix sockets. The database is `None` if the path has none.
+fn networked(scheme: Scheme, rest: &str) -> Result<(Topology, Option<Credentials>, Option<u32>), UrlError> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (credentials, hosts) = match authority.rsplit_once('@') {
         Some((user, hosts)) => (Some(user_info(user)?), hosts),
@@ -188,8 +196,7 @@ fn networked(scheme: Scheme, rest: &str, mut query: UrlQuery) -> Result<UrlTarge
         SchemeKind::Sentinel => {
             let (master, path) = path.split_first().ok_or(UrlError::NoMaster)?;
             let master = decoded(master, "master's name")?;
-            let credentials = paired(query.take("sentinel_user"), query.take("sentinel_pass"))?;
-            (Topology::Sentinel { sentinels: addresses, master, credentials }, path)
+            (Topology::Sentinel { sentinels: addresses, master }, path)
         }
         SchemeKind::Cluster => (Topology::Cluster { seeds: addresses }, &*path),
         SchemeKind::Standalone | SchemeKind::Unix => {
@@ -264,38 +271,29 @@ enum SchemeKind {
 struct Scheme {
     name: &'static str,
     kind: SchemeKind,
-    tls: bool,
+    /// The parameters that it takes.
+    takes: &'static str,
 }
 
-impl Scheme {
-    const ALL: [Self; 7] = [
-        Self { name: "redis", kind: SchemeKind::Standalone, tls: false },
-        Self { name: "rediss", kind: SchemeKind::Standalone, tls: true },
-        Self { name: "unix", kind: SchemeKind::Unix, tls: false },
-        Self { name: "redis-sentinel", kind: SchemeKind::Sentinel, tls: false },
-        Self { name: "rediss-sentinel", kind: SchemeKind::Sentinel, tls: true },
-        Self { name: "redis-cluster", kind: SchemeKind::Cluster, tls: false },
-        Self { name: "rediss-cluster", kind: SchemeKind::Cluster, tls: true },
-    ];
+/// The schemes. Those with TLS begin with `rediss`.
+const SCHEMES: [(&str, SchemeKind, &str); 7] = [
+    ("redis", SchemeKind::Standalone, "db"),
+    ("rediss", SchemeKind::Standalone, "db, ca, cert, key"),
+    ("unix", SchemeKind::Unix, "db, user, pass"),
+    ("redis-sentinel", SchemeKind::Sentinel, "db, sentinel_user, sentinel_pass"),
+    ("rediss-sentinel", SchemeKind::Sentinel, "db, sentinel_user, sentinel_pass, ca, cert, key"),
+    ("redis-cluster", SchemeKind::Cluster, "db"),
+    ("rediss-cluster", SchemeKind::Cluster, "db, ca, cert, key"),
+];
 
+impl Scheme {
     fn parse(name: &str) -> Result<Self, UrlError> {
-        let found = Self::ALL.into_iter().find(|scheme| scheme.name == name);
-        found.ok_or_else(|| {
+        let found = SCHEMES.into_iter().find(|(known, ..)| *known == name);
+        found.map(|(name, kind, takes)| Self { name, kind, takes }).ok_or_else(|| {
             // Any other text may be a secret that was pasted into the wrong place.
             let tellable = name.len() <= 20 && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'-'));
             if tellable { UrlError::Scheme(name.to_owned()) } else { UrlError::NoScheme }
         })
-    }
-
-    /// The parameters that it takes, for error messages.
-    const fn parameters(self) -> &'static str {
-        match (self.kind, self.tls) {
-            (SchemeKind::Unix, _) => "db, user, pass",
-            (SchemeKind::Sentinel, false) => "db, sentinel_user, sentinel_pass",
-            (SchemeKind::Sentinel, true) => "db, sentinel_user, sentinel_pass, ca, cert, key",
-            (SchemeKind::Standalone | SchemeKind::Cluster, false) => "db",
-            (SchemeKind::Standalone | SchemeKind::Cluster, true) => "db, ca, cert, key",
-        }
     }
 
     fn default_port(self) -> u16 {
@@ -304,40 +302,19 @@ impl Scheme {
 }
 
 /// The parameters after `?`, by their names.
-struct UrlQuery(BTreeMap<&'static str, String>);
-
-impl UrlQuery {
-    fn parse(scheme: Scheme, text: &str) -> Result<Self, UrlError> {
-        let mut values = BTreeMap::new();
-        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let takes = scheme.parameters();
-            let known = takes.split(", ").find(|known| *known == name);
-            let name = known.ok_or(UrlError::Parameter { scheme: scheme.name, takes })?;
-            let part = match name.trim_start_matches("sentinel_") {
-                "pass" => "password",
-                part => part,
-            };
-            let value = if name == "db" { value.to_owned() } else { decoded(value, part)? };
-            values.insert(name, value);
-        }
-        Ok(Self(values))
-    }
-
-    fn take(&mut self, name: &str) -> Option<String> {
-        self.0.remove(name)
-    }
-
-    fn tls_files(&mut self) -> Result<ClientTlsFiles, UrlError> {
-        let authority = self.take("ca").map(PathBuf::from);
-        match (self.take("cert"), self.take("key")) {
-            (Some(certificate), Some(key)) => {
-                Ok(ClientTlsFiles { authority, client: Some((certificate.into(), key.into())) })
-            }
-            (None, None) => Ok(ClientTlsFiles { authority, client: None }),
-            _ => Err(UrlError::HalfAPair),
-        }
-    }
+fn parameters(scheme: Scheme, text: &str) -> Result<BTreeMap<&'static str, String>, UrlError> {
+    let Scheme { name: scheme, takes, .. } = scheme;
+    let read = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let known = takes.split(", ").find(|known| *known == name);
+        let name = known.ok_or(UrlError::Parameter { scheme, takes })?;
+        let part = match name.trim_start_matches("sentinel_") {
+            "pass" => "password",
+            part => part,
+        };
+        Ok((name, if name == "db" { value.to_owned() } else { decoded(value, part)? }))
+    };
+    text.split('&').filter(|pair| !pair.is_empty()).map(read).collect()
 }
 
 #[cfg(test)]
@@ -346,7 +323,7 @@ mod tests {
 
     fn standalone(host: &str, port: u16) -> RedisUrl {
         let topology = Topology::Standalone(Endpoint::tcp(host, port));
-        RedisUrl { topology, credentials: None, database: 0, tls: None }
+        RedisUrl { topology, credentials: None, sentinel_credentials: None, database: 0, tls: None }
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "the table reads better")]
@@ -357,10 +334,9 @@ mod tests {
     #[test]
     fn each_kind_of_url_is_read() {
         let cluster = Topology::Cluster { seeds: vec![Endpoint::tcp("a", 7000), Endpoint::tcp("b", 6379)] };
-        let sentinel = |credentials| Topology::Sentinel {
+        let sentinel = Topology::Sentinel {
             sentinels: vec![Endpoint::tcp("a", 26379), Endpoint::tcp("b", 5000)],
             master: "mymaster".into(),
-            credentials,
         };
         let files = ClientTlsFiles {
             authority: Some("/etc/ca.pem".into()),
@@ -390,22 +366,20 @@ mod tests {
                     topology: Topology::Standalone(Endpoint::Unix("/run/redis.sock".into())),
                     credentials: credentials(Some("ann"), "s"),
                     database: 4,
-                    tls: None,
+                    ..standalone("", 1)
                 },
             ),
             (
                 "redis-sentinel://ann:s@a,b:5000/mymaster/5?sentinel_pass=t",
                 RedisUrl {
-                    topology: sentinel(credentials(None, "t")),
+                    topology: sentinel.clone(),
                     credentials: credentials(Some("ann"), "s"),
+                    sentinel_credentials: credentials(None, "t"),
                     database: 5,
-                    tls: None,
+                    ..standalone("", 1)
                 },
             ),
-            (
-                "redis-sentinel://a,b:5000/mymaster",
-                RedisUrl { topology: sentinel(None), ..standalone("", 1) },
-            ),
+            ("redis-sentinel://a,b:5000/mymaster", RedisUrl { topology: sentinel, ..standalone("", 1) }),
             ("redis-cluster://a:7000,b", RedisUrl { topology: cluster.clone(), ..standalone("", 1) }),
             (
                 "rediss-cluster://a:7000,b",

@@ -2,29 +2,25 @@
 //! replies. Several flights may be unanswered at once. A request is sent again only if Redis said that it did not run
 //! it.
 
-use std::pin::pin;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use spile_core::StoreError;
 use spile_resp::{Value, write};
-use spile_runtime::Runtime;
 
 use crate::connection::dial_limiter::{Backoff, MIN_UPTIME};
-use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::{Connection, ConnectionError, in_time};
-use crate::node::pipeline::{CompletedCall, Pipeline, RefusedCall};
+use crate::connection::{Connection, ConnectionError, in_time, reporting_delay};
+use crate::node::pipeline::{CompletedCall, Pipeline};
 use crate::node::queue::Flight;
 use crate::node::write_failures;
 use crate::node::{Moves, Node};
-use crate::script::call::ScriptCall;
+use crate::script::call::{RefusedCall, ScriptCall};
 use crate::script::error_reply::{ErrorReply, Rejection, may_have_run, not_run};
-use crate::script::key::KeyPrefix;
 use crate::script::request::{BatchGroup, PendingRequest, Request};
-use crate::store::stats::Counters;
-use crate::store::time_source::TimeSource;
+use crate::store::context::StoreContext;
 
 /// How often a node whose breaker is open is probed over an open connection.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
@@ -32,33 +28,8 @@ const PROBE_EVERY: Duration = Duration::from_millis(50);
 /// The subject of the warning that Redis rejects the newest credentials.
 const CREDENTIALS_WARNING: &str = "new credentials";
 
-/// Settings of the lanes of one node.
-#[derive(Clone)]
-pub(crate) struct LaneConfig {
-    pub(crate) runtime: Runtime,
-    pub(crate) address: NodeAddress,
-    pub(crate) dialer: Arc<Dialer>,
-    pub(crate) time: TimeSource,
-    /// The longest that a caller waits. A reply that takes longer does not count as a success for the breaker.
-    pub(crate) timeout: Duration,
-    /// A connection without a reply for this long is closed.
-    pub(crate) stall: Duration,
-    /// Lanes per node.
-    pub(crate) connections: usize,
-    /// The most unanswered flights on one connection.
-    pub(crate) flights: usize,
-    /// The most charges that may wait.
-    pub(crate) most_waiting: usize,
-    /// The key prefix, if the node belongs to a cluster. A call then holds keys of one slot only. `None` outside a
-    /// cluster.
-    pub(crate) cluster_prefix: Option<KeyPrefix>,
-    pub(crate) sequence: Arc<AtomicU64>,
-    pub(crate) counters: Arc<Counters>,
-}
-
 /// The task of one connection.
 pub(crate) struct Lane {
-    config: LaneConfig,
     node: Arc<Node>,
     out: Vec<u8>,
 }
@@ -70,8 +41,8 @@ type CallKind = (u16, bool);
 struct ConnectionLost;
 
 impl Lane {
-    pub(crate) fn new(config: LaneConfig, node: Arc<Node>) -> Self {
-        Self { config, node, out: Vec::new() }
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        Self { node, out: Vec::new() }
     }
 
     /// Never returns. It ends when its task is aborted.
@@ -79,14 +50,14 @@ impl Lane {
         let node = self.node.clone();
         loop {
             let (connection, mut moves) = self.connect().await;
-            let (connected_guard, since) = (node.lane_is_up(), self.config.runtime.now());
+            let (connected_guard, since) = (node.lane_is_up(), self.node.context.runtime.now());
             let here = connection.endpoint().clone();
-            self.serve(connection, &here, &mut moves).await;
+            let Err(ConnectionLost) = self.serve(connection, &here, &mut moves).await;
             drop(connected_guard);
-            self.config.counters.connections_lost.add(1);
-            let uptime = self.config.runtime.now() - since;
+            self.node.context.counters.connections_lost.add(1);
+            let uptime = self.node.context.runtime.now() - since;
             if uptime < MIN_UPTIME && !moves.lead_away_from(&here) {
-                Backoff::default().pause(&self.config.runtime).await;
+                Backoff::default().pause(&self.node.context.runtime).await;
             }
         }
     }
@@ -105,7 +76,7 @@ impl Lane {
             };
             match dialled {
                 Ok(connection) => {
-                    self.config.counters.warnings.clear(CREDENTIALS_WARNING);
+                    self.node.context.counters.warnings.clear(CREDENTIALS_WARNING);
                     *backoff = Backoff::default();
                     return (connection, moves);
                 }
@@ -115,7 +86,7 @@ impl Lane {
                     tokio::select! {
                         biased;
                         () = moves.changed() => {}
-                        () = backoff.pause(&self.config.runtime) => {}
+                        () = backoff.pause(&self.node.context.runtime) => {}
                     }
                 }
             }
@@ -125,43 +96,43 @@ impl Lane {
     /// Dials. A dial that takes longer than callers wait marks the node as unreachable, so that further callers fail
     /// fast.
     async fn dial_reporting_delay(&self) -> Result<Connection, ConnectionError> {
+        let Node { context, dialer, address, .. } = &*self.node;
+        let late = || self.node.unreachable(&ConnectionError::Stalled(context.timeout));
         let probe = self.node.probe();
-        let mut dial = pin!(self.config.dialer.dial(&self.config.address, &probe));
-        if let Ok(dialled) = self.config.runtime.timeout(self.config.timeout, &mut dial).await {
-            return dialled;
-        }
-        self.node.unreachable(&ConnectionError::Stalled(self.config.timeout));
-        dial.await
+        reporting_delay(&context.runtime, context.timeout, dialer.dial(address, &probe), late).await
     }
 
     /// Serves requests until the connection must be closed.
-    async fn serve(&mut self, mut connection: Connection, here: &Endpoint, moves: &mut Moves) {
+    async fn serve(
+        &mut self,
+        mut connection: Connection,
+        here: &Endpoint,
+        moves: &mut Moves,
+    ) -> Result<Infallible, ConnectionLost> {
         let (node, mut login) = (self.node.clone(), connection.login());
+        let context = &*node.context;
         let (mut pipeline, mut leaving) = (Pipeline::default(), false);
         loop {
             if pipeline.is_empty() {
-                let Ok(unknown) = self.handle_error_replies(&connection, pipeline.take_refused()) else {
-                    return;
-                };
+                let unknown = self.handle_error_replies(&connection, pipeline.take_refused())?;
                 if !unknown.is_empty() {
-                    let sent = self.send(&mut connection, &mut pipeline, unknown, node.queue.start_flight());
-                    if sent.await.is_err() {
-                        return;
-                    }
+                    let flight = node.queue.start_flight();
+                    self.send(&mut connection, &mut pipeline, unknown, flight).await?;
                     continue;
                 }
-                if leaving
-                    || (node.breaker.is_open() && self.probe_until_healthy(&mut connection).await.is_err())
-                {
-                    return;
+                if leaving {
+                    return Err(ConnectionLost);
                 }
-                if connection.is_outdated() && self.reauthenticate(&mut connection).await.is_err() {
-                    return;
+                if node.breaker.is_open() {
+                    self.probe_until_healthy(&mut connection).await?;
+                }
+                if connection.is_outdated() {
+                    self.reauthenticate(&mut connection).await?;
                 }
             }
             let pauses = leaving || node.breaker.is_open() || connection.is_outdated();
-            let takes = !pauses && pipeline.takes(self.config.flights);
-            let result = tokio::select! {
+            let takes = !pauses && pipeline.takes(context.flights);
+            tokio::select! {
                 // In this order, so that a reply that has arrived is never missed, and nothing is sent over a
                 // connection that must be closed.
                 biased;
@@ -177,20 +148,17 @@ impl Lane {
                     let calls = self.calls(batch);
                     self.send(&mut connection, &mut pipeline, calls, flight).await
                 }
-                () = self.config.runtime.sleep_until(pipeline.alarm(&self.config)), if !pipeline.is_empty() => {
+                () = context.runtime.sleep_until(pipeline.alarm(context)), if !pipeline.is_empty() => {
                     self.check_overdue(&mut pipeline)
                 }
-            };
-            if result.is_err() {
-                return;
-            }
+            }?;
         }
     }
 
     /// Authenticates with the newest credentials. If Redis rejects them, the connection continues with the old ones.
     async fn reauthenticate(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
-        let warnings = &self.config.counters.warnings;
-        match self.config.runtime.timeout(self.config.stall, connection.reauthenticate()).await {
+        let warnings = &self.node.context.counters.warnings;
+        match self.node.context.runtime.timeout(self.node.context.stall, connection.reauthenticate()).await {
             Ok(Ok(())) => warnings.clear(CREDENTIALS_WARNING),
             Ok(Err(ConnectionError::Refused(why))) => warnings.set(CREDENTIALS_WARNING, why),
             _ => return Err(ConnectionLost),
@@ -200,13 +168,13 @@ impl Lane {
 
     /// Probes until the node answers within the timeout, then closes the breaker.
     async fn probe_until_healthy(&self, connection: &mut Connection) -> Result<(), ConnectionLost> {
-        let runtime = &self.config.runtime;
+        let StoreContext { runtime, timeout, stall, .. } = &*self.node.context;
         while self.node.breaker.is_open() {
             if let Some(_probe) = self.node.breaker.claim_probe() {
                 let start = runtime.now();
                 let probe = self.node.probe();
-                match runtime.timeout_at(start + self.config.stall, probe.run(connection, runtime)).await {
-                    Ok(Ok(())) if runtime.now() - start <= self.config.timeout => self.node.breaker.close(),
+                match runtime.timeout_at(start + *stall, probe.run(connection, runtime)).await {
+                    Ok(Ok(())) if runtime.now() - start <= *timeout => self.node.breaker.close(),
                     Ok(Ok(())) => {}
                     Ok(Err(ConnectionError::Refused(refusal))) if is_temporary(&refusal) => {}
                     _ => return Err(ConnectionLost),
@@ -221,13 +189,13 @@ impl Lane {
 
     /// Groups requests into as few script calls as the topology allows.
     fn calls(&self, batch: Vec<PendingRequest>) -> Vec<ScriptCall> {
-        let slot = |request: &Request| self.config.cluster_prefix.as_ref().map_or(0, |_| request.slot());
+        let slot = |request: &Request| if self.node.in_cluster { request.slot() } else { 0 };
         let kind = |waiting: &PendingRequest| -> Option<CallKind> {
             let request = &waiting.request;
             (waiting.group == BatchGroup::Any)
                 .then(|| (slot(request), request.operation.needs_other_commands()))
         };
-        let sequence = || self.config.sequence.fetch_add(1, Ordering::Relaxed);
+        let sequence = || self.node.context.sequence.fetch_add(1, Ordering::Relaxed);
         // Most flights are one call.
         if batch.iter().all(|waiting| kind(waiting) == Some((0, false))) {
             return vec![ScriptCall::new(sequence(), batch)];
@@ -252,14 +220,14 @@ impl Lane {
         flight: Flight<'q>,
     ) -> Result<(), ConnectionLost> {
         self.write(&calls);
-        let runtime = &self.config.runtime;
+        let runtime = &self.node.context.runtime;
         pipeline.push(calls, flight, runtime.now());
-        let sent = in_time(runtime, self.config.stall, connection.send(&self.out)).await;
+        let sent = in_time(runtime, self.node.context.stall, connection.send(&self.out)).await;
         sent.map_err(|why| self.fail_all(pipeline, &why))
     }
 
     fn write(&mut self, calls: &[ScriptCall]) {
-        let now_us = self.config.time.now_us();
+        let now_us = self.node.context.time.now_us();
         self.out.clear();
         for call in calls {
             if call.is_asking() {
@@ -279,43 +247,37 @@ impl Lane {
             // The connection was closed, or sent bytes unasked, while no call was unanswered.
             return Err(ConnectionLost);
         }
-        let now = self.config.runtime.now();
-        match reply.and_then(|value| pipeline.answer(value, now)) {
-            Ok(Some(completed)) => {
-                self.deliver(completed, now);
-                Ok(())
-            }
-            Ok(None) => Ok(()),
-            Err(why) => Err(self.fail_all(pipeline, &why)),
+        let now = self.node.context.runtime.now();
+        let answered = reply.and_then(|value| pipeline.answer(value, now));
+        if let Some(completed) = answered.map_err(|why| self.fail_all(pipeline, &why))? {
+            self.deliver(completed, now);
         }
+        Ok(())
     }
 
     /// Counts flights without a reply within the timeout as failures of the node. Closes the connection if it has
     /// stalled.
     fn check_overdue(&self, pipeline: &mut Pipeline<'_>) -> Result<(), ConnectionLost> {
-        let now = self.config.runtime.now();
-        match pipeline.newly_overdue(now, self.config.timeout) {
-            0 => {}
-            requests => self.node.failed(requests),
+        let now = self.node.context.runtime.now();
+        let StoreContext { timeout, stall, .. } = *self.node.context;
+        let overdue = pipeline.newly_overdue(now, timeout);
+        if overdue > 0 {
+            self.node.failed(overdue);
         }
-        if pipeline.is_stalled(now, self.config.stall) {
-            return Err(self.fail_all(pipeline, &ConnectionError::Stalled(self.config.stall)));
+        if pipeline.is_stalled(now, stall) {
+            return Err(self.fail_all(pipeline, &ConnectionError::Stalled(stall)));
         }
         Ok(())
     }
 
     fn deliver(&self, completed: CompletedCall<'_>, now: Instant) {
         let CompletedCall { call, answers, sent_at, .. } = completed;
-        let counters = &self.config.counters;
+        let counters = &self.node.context.counters;
         counters.calls.add(1);
         counters.answered.add(call.len() as u64);
-        if answers.expired_permits > 0 {
-            counters.expired_permits.add(answers.expired_permits);
-        }
-        if answers.repairs > 0 {
-            counters.repairs.add(answers.repairs);
-        }
-        if now - sent_at <= self.config.timeout {
+        counters.expired_permits.add(answers.expired_permits);
+        counters.repairs.add(answers.repairs);
+        if now - sent_at <= self.node.context.timeout {
             self.node.breaker.succeed();
         }
         for (waiting, reply) in call.into_waiting().into_iter().zip(answers.replies) {
@@ -327,14 +289,13 @@ impl Lane {
     /// error is trusted only if all replies around it were the expected ones.
     fn fail_all(&self, pipeline: &mut Pipeline<'_>, why: &ConnectionError) -> ConnectionLost {
         let error = match why {
-            ConnectionError::InvalidReply(_) | ConnectionError::Foreign(_) => {
+            ConnectionError::InvalidReply(_) | ConnectionError::Foreign | ConnectionError::WrongShape => {
                 StoreError::BadResponse(why.to_string().into())
             }
             _ => may_have_run(why.to_string()),
         };
-        for waiting in pipeline.take_all().flat_map(ScriptCall::into_waiting) {
-            waiting.answer(Err(Rejection::Failed(error.clone())));
-        }
+        let rejection = Rejection::Failed(error);
+        pipeline.take_all().for_each(|call| call.reject(&rejection));
         self.node.failed(1);
         ConnectionLost
     }
@@ -357,16 +318,16 @@ impl Lane {
                 _ => false,
             };
             if may_be_about_one && call.len() > 1 {
-                call.into_waiting().into_iter().for_each(|waiting| waiting.answer(Err(Rejection::SendAlone)));
+                call.reject(&Rejection::SendAlone);
                 continue;
             }
-            write_failures::record_error(&self.node, &self.config.counters, &reply, &text, &call);
+            write_failures::record_error(&self.node, &reply, &text, &call);
             let refusal = match reply {
                 ErrorReply::NoScript => {
                     unknown.push(call.with_source());
                     continue;
                 }
-                ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if self.config.cluster_prefix.is_none() => {
+                ErrorReply::Moved { .. } | ErrorReply::Ask { .. } if !self.node.in_cluster => {
                     let why = format!("{text}: this is a node of a cluster, whose URL is redis-cluster://");
                     self.node.misdirected(why.clone());
                     Rejection::Failed(not_run(why))
@@ -384,7 +345,7 @@ impl Lane {
                     Rejection::Retry
                 }
                 // Sentinels may know another master by now. In other topologies, dialling again reaches the same node.
-                ErrorReply::Unreplicated if self.config.address.may_move() => {
+                ErrorReply::Unreplicated if self.node.address.may_move() => {
                     lost = Err(ConnectionLost);
                     Rejection::Retry
                 }
@@ -392,19 +353,16 @@ impl Lane {
                     self.node.failed(1);
                     Rejection::Failed(not_run(text))
                 }
-                ErrorReply::Unreplicated | ErrorReply::Refused => Rejection::Failed(not_run(text)),
-                ErrorReply::Other if wrote == Some(false) => Rejection::Failed(not_run(text)),
-                ErrorReply::Other => Rejection::Failed(may_have_run(text)),
+                ErrorReply::Other if wrote.is_none() => Rejection::Failed(may_have_run(text)),
+                ErrorReply::Unreplicated | ErrorReply::Refused | ErrorReply::Other => {
+                    Rejection::Failed(not_run(text))
+                }
             };
-            for waiting in call.into_waiting() {
-                waiting.answer(Err(refusal.clone()));
-            }
+            call.reject(&refusal);
         }
         if lost.is_err() {
             // The calls that need the script's source have not run; their callers submit them again.
-            for waiting in unknown.drain(..).flat_map(ScriptCall::into_waiting) {
-                waiting.answer(Err(Rejection::Retry));
-            }
+            unknown.drain(..).for_each(|call| call.reject(&Rejection::Retry));
         }
         lost.map(|()| unknown)
     }

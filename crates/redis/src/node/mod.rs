@@ -11,32 +11,36 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use spile_core::StoreError;
-use spile_runtime::{BoxFuture, Runtime, SharedTasks};
+use spile_runtime::{BoxFuture, SharedTasks};
 use tokio::sync::{Mutex, watch};
 
 use crate::connection::ConnectionError;
 use crate::connection::dial_limiter::Backoff;
-use crate::connection::dialer::NodeAddress;
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::node::breaker::Breaker;
-use crate::node::lane::{Lane, LaneConfig};
+use crate::node::lane::Lane;
 use crate::node::probe::Probe;
 use crate::node::queue::RequestQueue;
 use crate::node::write_failures::WriteFailures;
 use crate::script::error_reply::Rejection;
-use crate::script::key::KeyPrefix;
 use crate::script::request::PendingRequest;
+use crate::store::context::StoreContext;
 use crate::store::stats::Counter;
 
 /// The state that callers and lanes share.
 pub(crate) struct Node {
-    config: LaneConfig,
+    pub(crate) context: Arc<StoreContext>,
+    pub(crate) dialer: Arc<Dialer>,
+    pub(crate) address: NodeAddress,
+    /// Whether it belongs to a cluster. A call then holds keys of one slot only.
+    pub(crate) in_cluster: bool,
     /// The lanes, and with Sentinel the subscriptions to changes of master.
     tasks: SharedTasks,
     pub(crate) queue: RequestQueue,
     pub(crate) breaker: Breaker,
     /// Requests that got no answer in time, since the start.
-    late: Counter,
+    pub(crate) late: Counter,
     /// The number of connected lanes.
     live: AtomicUsize,
     /// Lanes dial one at a time, and share the pauses between failures.
@@ -47,21 +51,21 @@ pub(crate) struct Node {
     trouble: parking_lot::Mutex<Option<String>>,
     /// Why the URL of the store is wrong for this node.
     misdirected: OnceLock<String>,
-    /// The probe, and its slot. The slot is `None` outside a cluster.
-    probe: parking_lot::Mutex<(Option<u16>, Arc<Probe>)>,
+    /// The slot of the probe. `None` outside a cluster.
+    probe_slot: parking_lot::Mutex<Option<u16>>,
     pub(crate) write_failures: WriteFailures,
 }
 
 impl Node {
-    fn new(config: LaneConfig) -> Self {
+    fn new(dialer: Arc<Dialer>, address: NodeAddress, in_cluster: bool) -> Self {
+        let context = Arc::clone(&dialer.context);
+        let StoreContext { runtime, connections, timeout, max_waiting, .. } = &*context;
         Self {
-            queue: RequestQueue::new(
-                config.runtime.clone(),
-                config.connections,
-                config.timeout,
-                config.most_waiting,
-            ),
-            config,
+            queue: RequestQueue::new(runtime.clone(), *connections, *timeout, *max_waiting),
+            context,
+            dialer,
+            address,
+            in_cluster,
             tasks: SharedTasks::default(),
             breaker: Breaker::default(),
             late: Counter::default(),
@@ -71,25 +75,18 @@ impl Node {
             trouble: parking_lot::Mutex::default(),
             misdirected: OnceLock::new(),
             write_failures: WriteFailures::default(),
-            probe: parking_lot::Mutex::default(),
+            probe_slot: parking_lot::Mutex::default(),
         }
-    }
-
-    pub(crate) const fn runtime(&self) -> &Runtime {
-        &self.config.runtime
     }
 
     /// Sets the slot of the probe, which the node must serve.
-    pub(crate) fn serves(&self, slot: u16, prefix: &KeyPrefix) {
-        let mut probe = self.probe.lock();
-        if probe.0 != Some(slot) {
-            *probe = (Some(slot), Arc::new(Probe::for_slot(prefix, slot)));
-        }
+    pub(crate) fn serves(&self, slot: u16) {
+        *self.probe_slot.lock() = Some(slot);
     }
 
     /// The probe that shows whether the node decides.
-    pub(crate) fn probe(&self) -> Arc<Probe> {
-        Arc::clone(&self.probe.lock().1)
+    pub(crate) fn probe(&self) -> Probe {
+        Probe::new(&self.context.prefix, *self.probe_slot.lock())
     }
 
     /// Why the node is lost: it cannot be reached, does not answer or refuses to write. `None` while it decides.
@@ -119,17 +116,16 @@ impl Node {
         // Nothing is left that would close the breaker, or notice that the node writes again.
         self.breaker.close();
         self.write_failures.clear();
-        self.config.dialer.limiter.forgive();
+        self.context.limiter.forgive();
         self.start();
     }
 
     /// Starts the node's tasks on the current runtime.
     fn start(self: &Arc<Self>) {
         let tasks = || {
-            let lane =
-                |_| -> BoxFuture<()> { Box::pin(Lane::new(self.config.clone(), Arc::clone(self)).run()) };
-            let mut tasks: Vec<_> = (0..self.config.connections).map(lane).collect();
-            if let NodeAddress::BySentinels(sentinels) = &self.config.address {
+            let lane = |_| -> BoxFuture<()> { Box::pin(Lane::new(Arc::clone(self)).run()) };
+            let mut tasks: Vec<_> = (0..self.context.connections).map(lane).collect();
+            if let NodeAddress::BySentinels(sentinels) = &self.address {
                 let watch = |index| -> BoxFuture<()> {
                     Box::pin(Arc::clone(sentinels).watch(index, Arc::clone(self)))
                 };
@@ -138,10 +134,10 @@ impl Node {
             tasks
         };
         let node = Arc::downgrade(self);
-        self.tasks.start(&self.config.runtime, tasks, move || {
+        self.tasks.start(&self.context.runtime, tasks, move || {
             // Requests that wait are submitted again by their callers, whose runtimes go on.
-            for waiting in node.upgrade().iter().flat_map(|node| node.queue.drain()) {
-                waiting.answer(Err(Rejection::Retry));
+            if let Some(node) = node.upgrade() {
+                node.turn_away(&Rejection::Retry);
             }
         });
     }
@@ -157,7 +153,7 @@ impl Node {
         self.keep_served();
         // The breaker may have opened and drained the queue before the push.
         if self.breaker.is_open() {
-            self.turn_away();
+            self.turn_away(&StoreError::BreakerOpen.into());
         }
         Ok(())
     }
@@ -166,20 +162,15 @@ impl Node {
     pub(crate) fn failed(&self, requests: usize) {
         self.late.add(requests as u64);
         if self.breaker.fail(u32::try_from(requests).unwrap_or(u32::MAX)) {
-            self.turn_away();
+            self.turn_away(&StoreError::BreakerOpen.into());
         }
-    }
-
-    /// How many requests got no answer in time, since the start.
-    pub(crate) fn late(&self) -> u64 {
-        self.late.count()
     }
 
     /// Notes that a dial failed. If no lane is connected, the breaker opens.
     pub(crate) fn unreachable(&self, why: &ConnectionError) {
         *self.trouble.lock() = Some(why.to_string());
         if self.connections() == 0 && self.breaker.trip() {
-            self.turn_away();
+            self.turn_away(&StoreError::BreakerOpen.into());
         }
     }
 
@@ -214,9 +205,9 @@ impl Node {
         ConnectedGuard(self)
     }
 
-    fn turn_away(&self) {
+    fn turn_away(&self, why: &Rejection) {
         for waiting in self.queue.drain() {
-            waiting.answer(Err(Rejection::Failed(StoreError::BreakerOpen)));
+            waiting.answer(Err(why.clone()));
         }
     }
 }
@@ -250,9 +241,8 @@ impl Moves {
 
     /// Waits until the node moves. Cancel safe.
     pub(crate) async fn changed(&mut self) {
-        if self.0.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        // Cannot fail: the node, which has the sender, outlives its lanes.
+        let _moved = self.0.changed().await;
     }
 }
 
@@ -263,8 +253,8 @@ pub(crate) struct ServedNode {
 
 impl ServedNode {
     /// Starts the node's tasks on the current runtime.
-    pub(crate) fn start(config: LaneConfig) -> Self {
-        let node = Arc::new(Node::new(config));
+    pub(crate) fn start(dialer: &Arc<Dialer>, address: NodeAddress, in_cluster: bool) -> Self {
+        let node = Arc::new(Node::new(Arc::clone(dialer), address, in_cluster));
         node.start();
         Self { node }
     }

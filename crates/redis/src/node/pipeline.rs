@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use spile_resp::Value;
 
 use crate::connection::ConnectionError;
-use crate::node::lane::LaneConfig;
 use crate::node::queue::Flight;
-use crate::script::call::{CallAnswers, CallReply, ScriptCall};
+use crate::script::call::{CallAnswers, RefusedCall, ScriptCall};
+use crate::store::context::StoreContext;
 
 /// How much later a flight that seems overdue is checked again. After the process was suspended, its timers fire before
 /// it reads the replies that arrived meanwhile.
@@ -23,8 +23,8 @@ pub(crate) struct Pipeline<'q> {
     refused: Vec<(ScriptCall, RefusedCall)>,
     /// When the last reply arrived.
     heard_at: Option<Instant>,
-    /// The state of the reply to `ASKING`, which precedes the reply to its call.
-    asking: AskingReply,
+    /// The reply to `ASKING`, which precedes the reply to its call.
+    asked: Option<Value>,
 }
 
 /// A call and its reply.
@@ -35,13 +35,6 @@ pub(crate) struct CompletedCall<'q> {
     /// Ends the flight when dropped. That is after its callers have their answers, so that their next requests share a
     /// flight.
     _flight: Option<Flight<'q>>,
-}
-
-/// The error that answered a call.
-pub(crate) struct RefusedCall {
-    pub(crate) text: String,
-    /// Whether the script had written anything. `None` if the script did not report it.
-    pub(crate) wrote: Option<bool>,
 }
 
 /// A flight that was sent, and its unanswered calls.
@@ -68,15 +61,6 @@ impl SentFlight<'_> {
         self.suspected_at = Some(now);
         if self.is_overdue { self.calls.iter().map(ScriptCall::len).sum() } else { 0 }
     }
-}
-
-/// The reply to `ASKING`.
-#[derive(Default)]
-enum AskingReply {
-    #[default]
-    Pending,
-    Accepted,
-    Refused(String),
 }
 
 impl<'q> Pipeline<'q> {
@@ -109,25 +93,15 @@ impl<'q> Pipeline<'q> {
         let Some(flight) = self.flights.front_mut() else { return Err(ConnectionError::Closed) };
         let sent_at = flight.sent_at;
         let Some(call) = flight.calls.front() else { return Err(ConnectionError::Closed) };
-        let refusal = match (std::mem::take(&mut self.asking), value) {
-            (AskingReply::Pending, answer) if call.is_asking() => {
-                self.asking = match answer {
-                    Value::Error(refusal) => AskingReply::Refused(refusal),
-                    _ => AskingReply::Accepted,
-                };
-                return Ok(None);
-            }
-            // The call itself was answered too, but `ASKING` was not in effect for it.
-            (AskingReply::Refused(text), _) | (_, Value::Error(text)) => {
-                Err(RefusedCall { text, wrote: None })
-            }
-            (_, value) => match call.read(&value)? {
-                CallReply::Answered(answers) => Ok(answers),
-                CallReply::Refused { error: text, wrote } => Err(RefusedCall { text, wrote: Some(wrote) }),
-            },
-        };
+        if call.is_asking() && self.asked.is_none() {
+            self.asked = Some(value);
+            return Ok(None);
+        }
+        // The call itself was answered too, but a refused `ASKING` was not in effect for it.
+        let answer = self.asked.take().filter(|asked| matches!(asked, Value::Error(_))).unwrap_or(value);
+        let answers = call.read(&answer)?;
         let Some((call, landed)) = self.pop_call() else { return Err(ConnectionError::Closed) };
-        match refusal {
+        match answers {
             Ok(answers) => Ok(Some(CompletedCall { call, answers, sent_at, _flight: landed })),
             Err(refusal) => {
                 self.refused.push((call, refusal));
@@ -149,13 +123,13 @@ impl<'q> Pipeline<'q> {
     }
 
     /// When to check next whether a flight is overdue or the connection has stalled.
-    pub(crate) fn alarm(&self, config: &LaneConfig) -> Instant {
+    pub(crate) fn alarm(&self, context: &StoreContext) -> Instant {
         let overdue = self.flights.iter().filter(|flight| !flight.is_overdue);
-        let overdue = overdue.map(|flight| flight.next_check(config.timeout)).min();
+        let overdue = overdue.map(|flight| flight.next_check(context.timeout)).min();
         // Once the next reply is overdue, only the stall of the connection remains to be detected.
         let stalled = self.waits_since().filter(|_| self.flights[0].is_overdue);
-        let stalled = stalled.map(|since| since + config.stall);
-        overdue.into_iter().chain(stalled).min().unwrap_or_else(|| config.runtime.now())
+        let stalled = stalled.map(|since| since + context.stall);
+        overdue.into_iter().chain(stalled).min().unwrap_or_else(|| context.runtime.now())
     }
 
     /// True if the next reply is overdue long enough for the connection to count as dead.

@@ -266,7 +266,7 @@ mod tests {
     fn push_until(queue: &RequestQueue, deadline: Option<Instant>) -> ReplyReceiver {
         let (answer, answered) = oneshot::channel();
         let request = Arc::new(Request::new(ScriptOp::Peek, SmallVec::new()));
-        queue.push(PendingRequest::new(request, BatchGroup::Any, answer, deadline));
+        queue.push(PendingRequest { request, group: BatchGroup::Any, answer, deadline });
         answered
     }
 

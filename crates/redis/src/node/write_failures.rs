@@ -7,15 +7,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use spile_core::{Limit, Verdict};
+use spile_core::Verdict;
 use spile_runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::node::Node;
 use crate::script::call::ScriptCall;
 use crate::script::error_reply::{ErrorReply, Rejection};
-use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp, WireCharge};
-use crate::store::stats::Counters;
+use crate::script::request::{BatchGroup, PendingRequest, Request, ScriptOp};
 
 /// How often the probe key is written.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -130,13 +129,7 @@ impl WriteFailures {
 }
 
 /// Counts an error reply that is not a redirection, and starts to probe the node.
-pub(crate) fn record_error(
-    node: &Arc<Node>,
-    counters: &Counters,
-    reply: &ErrorReply,
-    text: &str,
-    call: &ScriptCall,
-) {
+pub(crate) fn record_error(node: &Arc<Node>, reply: &ErrorReply, text: &str, call: &ScriptCall) {
     let is_lasting = match reply {
         ErrorReply::NoScript
         | ErrorReply::Moved { .. }
@@ -146,7 +139,7 @@ pub(crate) fn record_error(
         ErrorReply::WrongNode | ErrorReply::Unreplicated => false,
         ErrorReply::Busy | ErrorReply::Refused | ErrorReply::Other => true,
     };
-    counters.error_replies[RedisErrorKind::of(text) as usize].add(call.len() as u64);
+    node.context.counters.error_replies[RedisErrorKind::of(text) as usize].add(call.len() as u64);
     if node.write_failures.record(text, is_lasting) {
         match write_probe(call) {
             Some(probe) => probe_later(node, probe),
@@ -160,14 +153,12 @@ fn write_probe(call: &ScriptCall) -> Option<Request> {
     let bucket = call.first_key()?;
     let tag = bucket.iter().position(|&byte| byte == b'}')?;
     let key = [&bucket[..=tag], PROBE].concat();
-    let limit = Limit::per_second(1_000).build().ok()?;
-    let charge = WireCharge::alone(key, &limit, 1);
-    Some(Request::new(ScriptOp::Spend, [charge].into_iter().collect()))
+    Request::probe(ScriptOp::Spend, key, 1)
 }
 
 /// Starts to probe on the runtime of the lane that got the error. If that ends, the node forgets the failure.
 fn probe_later(node: &Arc<Node>, probe: Request) {
-    let runtime = node.runtime().clone();
+    let runtime = node.context.runtime.clone();
     if let Some(spawner) = runtime.spawner() {
         spawner.spawn(probe_until_written(Arc::downgrade(node), Arc::new(probe), runtime));
     }
@@ -190,11 +181,11 @@ async fn probe_until_written(node: Weak<Node>, probe: Arc<Request>, runtime: Run
 async fn can_write(node: &Arc<Node>, probe: Arc<Request>) -> bool {
     let (answer, answered) = oneshot::channel();
     probe.mark_unsent();
-    let waiting = PendingRequest::new(probe, BatchGroup::Alone, answer, None);
+    let waiting = PendingRequest { request: probe, group: BatchGroup::Alone, answer, deadline: None };
     if node.submit(waiting).is_err() {
         return false;
     }
-    match node.runtime().timeout(PROBE_EVERY, answered).await {
+    match node.context.runtime.timeout(PROBE_EVERY, answered).await {
         Ok(Ok(Ok(reply))) => reply.verdict == Verdict::Done,
         Ok(Ok(Err(refusal))) => matches!(refusal, Rejection::Moved { .. } | Rejection::Ask { .. }),
         _ => false,

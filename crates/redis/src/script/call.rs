@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 use spile_core::{Amount, Bucket, Micros, OneOrMany, Rate, Reply, Shape, SpendTime, StoreError, Verdict};
 use spile_resp::Value;
 
+use crate::connection::ConnectionError;
 use crate::script::call_keys::CallKeys;
 use crate::script::error_reply::Rejection;
 use crate::script::key::BucketKey;
@@ -14,7 +15,7 @@ use crate::script::request::{
 use crate::script::{EVERYTHING, RATES, Script, ScriptRef};
 
 /// The last microsecond that a double represents exactly.
-const LAST_US: i64 = (1 << 53) - 1;
+pub(crate) const LAST_US: i64 = (1 << 53) - 1;
 
 /// Numbers before the lists of fields.
 const HEADER: usize = 4;
@@ -42,15 +43,12 @@ pub(crate) struct ScriptCall {
     script_ref: ScriptRef,
 }
 
-/// The decoded reply to a call.
+/// The error that answered a call.
 #[derive(Debug)]
-pub(crate) enum CallReply {
-    Answered(CallAnswers),
-    /// Redis refused a command of the script.
-    Refused {
-        error: String,
-        wrote: bool,
-    },
+pub(crate) struct RefusedCall {
+    pub(crate) text: String,
+    /// Whether the script had written anything. `None` if the script did not report it.
+    pub(crate) wrote: Option<bool>,
 }
 
 /// The answers of a call.
@@ -64,15 +62,6 @@ pub(crate) struct CallAnswers {
     pub(crate) expired_permits: u64,
 }
 
-/// A reply that does not fit the call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum BadReply {
-    #[error("reply to another request")]
-    Foreign,
-    #[error("reply of an unexpected shape")]
-    Shape,
-}
-
 impl ScriptCall {
     pub(crate) fn new(sequence: u64, waiting: Vec<PendingRequest>) -> Self {
         Self { sequence, waiting, script_ref: ScriptRef::Sha }
@@ -81,6 +70,13 @@ impl ScriptCall {
     /// Returns the call for a node that has not cached the script.
     pub(crate) fn with_source(self) -> Self {
         Self { script_ref: ScriptRef::Source, ..self }
+    }
+
+    /// Answers each request with this rejection.
+    pub(crate) fn reject(self, why: &Rejection) {
+        for waiting in self.waiting {
+            waiting.answer(Err(why.clone()));
+        }
     }
 
     pub(crate) fn into_waiting(self) -> Vec<PendingRequest> {
@@ -107,16 +103,19 @@ impl ScriptCall {
     }
 
     /// Decodes the reply, and checks that it belongs to this call.
-    pub(crate) fn read(&self, reply: &Value) -> Result<CallReply, BadReply> {
-        let numbers = reply.as_array().ok_or(BadReply::Shape)?;
+    pub(crate) fn read(&self, reply: &Value) -> Result<Result<CallAnswers, RefusedCall>, ConnectionError> {
+        if let Value::Error(text) = reply {
+            return Ok(Err(RefusedCall { text: text.clone(), wrote: None }));
+        }
+        let numbers = reply.as_array().ok_or(ConnectionError::WrongShape)?;
         if numbers.first().and_then(Value::as_int) != Some(self.sequence.cast_signed()) {
-            return Err(BadReply::Foreign);
+            return Err(ConnectionError::Foreign);
         }
         if let [_, Value::Text(error), wrote] = numbers {
-            let error = String::from_utf8_lossy(error).into_owned();
-            return Ok(CallReply::Refused { error, wrote: wrote.as_int() != Some(0) });
+            let text = String::from_utf8_lossy(error).into_owned();
+            return Ok(Err(RefusedCall { text, wrote: Some(wrote.as_int() != Some(0)) }));
         }
-        self.read_numbers(numbers).map(CallReply::Answered).ok_or(BadReply::Shape)
+        self.read_numbers(numbers).map(Ok).ok_or(ConnectionError::WrongShape)
     }
 
     fn requests(&self) -> impl Iterator<Item = &Request> {
@@ -182,9 +181,9 @@ impl ScriptCall {
 
     fn read_numbers(&self, numbers: &[Value]) -> Option<CallAnswers> {
         let mut numbers = numbers.iter().skip(1);
-        let at = Micros::new(within(&mut numbers, 0, LAST_US)?.unsigned_abs());
-        let repairs = within(&mut numbers, 0, LAST_US)?.unsigned_abs();
-        let expired_permits = within(&mut numbers, 0, LAST_US)?.unsigned_abs();
+        let at = Micros::new(count(&mut numbers)?);
+        let repairs = count(&mut numbers)?;
+        let expired_permits = count(&mut numbers)?;
         let mut replies = Vec::with_capacity(self.waiting.len());
         for request in self.requests() {
             let verdict = match within(&mut numbers, 0, NEWER_FORMAT)? {
@@ -200,7 +199,7 @@ impl ScriptCall {
             let mut buckets: OneOrMany<Bucket> = std::iter::repeat_n(none, request.charges.len()).collect();
             for (position, _) in request.by_shape() {
                 let amount = Amount::from_micro(within(&mut numbers, -MOST_MICRO, MOST_MICRO)?);
-                let moment = Micros::new(within(&mut numbers, 0, LAST_US)?.unsigned_abs());
+                let moment = Micros::new(count(&mut numbers)?);
                 buckets[position] = Bucket::new(amount, moment);
             }
             let settled = match (&request.details.marker, &verdict) {
@@ -220,6 +219,11 @@ impl ScriptCall {
 /// The next number of a reply, if it is within these bounds.
 fn within<'v>(numbers: &mut impl Iterator<Item = &'v Value>, least: i64, most: i64) -> Option<i64> {
     numbers.next().and_then(Value::as_int).filter(|number| (least..=most).contains(number))
+}
+
+/// The next number of a reply that is a moment or a count.
+fn count<'v>(numbers: &mut impl Iterator<Item = &'v Value>) -> Option<u64> {
+    within(numbers, 0, LAST_US).map(i64::unsigned_abs)
 }
 
 /// The amounts of a tombstone. One that is missing or that cannot be read is zero.
@@ -268,6 +272,7 @@ const NEWER: &str = "it was written by a newer version";
 impl WireLimit {
     /// Appends the numbers of the limit. Those of a quota say where the bounds of its windows are.
     fn write(&self, bounds: &mut usize, out: &mut Vec<u8>) {
+        let ttl_ms = self.ttl_ms();
         msgpack::push_int(out, self.limit.capacity().micro().unsigned_abs());
         match self.limit.shape() {
             Shape::Rate(rate) => msgpack::push_double(out, Rate::per_second(rate)),
@@ -275,9 +280,9 @@ impl WireLimit {
                 msgpack::push_int(out, *bounds as u64);
                 *bounds += WINDOW_BOUNDS;
             }
-            Shape::Concurrency(_) => msgpack::push_int(out, self.ttl_ms),
+            Shape::Concurrency(_) => msgpack::push_int(out, ttl_ms),
         }
-        msgpack::push_int(out, self.ttl_ms);
+        msgpack::push_int(out, ttl_ms);
         for amount in [self.limit.debt(), self.limit.quantum()] {
             msgpack::push_int(out, amount.micro().unsigned_abs());
         }

@@ -125,6 +125,7 @@ mod tests {
         let cases = [
             ("NOSCRIPT No matching script.", ErrorReply::NoScript),
             ("MOVED 42 10.0.0.2:7001", ErrorReply::Moved { to: other.clone() }),
+            ("MOVED 42 ?:7001", ErrorReply::Moved { to: Endpoint::tcp("10.0.0.1", 7001) }),
             ("MOVED 42 :7001", ErrorReply::Moved { to: Endpoint::tcp("10.0.0.1", 7001) }),
             ("ASK 42 10.0.0.2:7001", ErrorReply::Ask { to: other }),
             ("TRYAGAIN Multiple keys request during rehashing of slot", ErrorReply::TryAgain),

@@ -67,11 +67,6 @@ impl KeyPrefix {
     pub(crate) fn key_space(&self, name: &str) -> String {
         format!("{}:{{:{name}}}", self.0)
     }
-
-    /// The ACL pattern that matches every key of this store and no other.
-    pub(crate) fn pattern(&self) -> String {
-        format!("{}:{{*", self.0)
-    }
 }
 
 /// Where a bucket is: the key of a hash, and its name in the hash if the limits of a plan share it.
@@ -213,7 +208,6 @@ mod tests {
         for bad in ["", "a{b", "a}b", "a*", "a?", "a[b", "a b", &"x".repeat(65)] {
             assert_eq!(KeyPrefix::new(bad), None, "{bad:?}");
         }
-        assert_eq!(KeyPrefix::new("team/spile:v1").unwrap().pattern(), "team/spile:v1:{*");
     }
 
     proptest! {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use spile_core::{
     Amount, Charge, Charges, Limit, Micros, Operation, PermitId, PermitStep, Reply, Shape, SpendTime,
 };
 use tokio::sync::oneshot;
 
+use crate::script::call::LAST_US;
 use crate::script::error_reply::Rejection;
 use crate::script::key::{BucketKey, KeyPrefix};
 use crate::topology::slot::slot_of;
@@ -61,26 +62,6 @@ impl ScriptOp {
     }
 }
 
-impl From<&Operation<'_>> for ScriptOp {
-    fn from(operation: &Operation<'_>) -> Self {
-        match operation {
-            Operation::Spend => Self::Spend,
-            Operation::Peek => Self::Peek,
-            Operation::SpendUpTo => Self::SpendUpTo,
-            Operation::Charge => Self::Charge,
-            Operation::Refund { once: None, .. } => Self::Refund,
-            Operation::Refund { once: Some(_), .. } => Self::RefundOnce,
-            Operation::Reserve(_) => Self::Reserve,
-            Operation::Settle(..) => Self::Settle,
-            Operation::Permit(_, PermitStep::Acquire) => Self::Acquire,
-            Operation::Permit(_, PermitStep::Retake) => Self::Retake,
-            Operation::Permit(_, PermitStep::Renew) => Self::Renew,
-            Operation::Permit(_, PermitStep::Release(_)) => Self::Release,
-            Operation::Reset => Self::Reset,
-        }
-    }
-}
-
 /// One atomic operation on buckets of one node.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -111,24 +92,6 @@ pub(crate) struct Marker {
 }
 
 impl RequestDetails {
-    fn new(operation: &Operation<'_>, charges: &[WireCharge]) -> Self {
-        let (amount, settled) = match operation {
-            Operation::Refund { once: Some(_), .. } => (Amount::MICRO_PER_TOKEN, Vec::new()),
-            Operation::Reserve(id) => (id.ttl().as_micros() as i64, Vec::new()),
-            Operation::Settle(_, costs) => (0, costs.iter().map(|cost| cost.amount().micro()).collect()),
-            _ => (0, Vec::new()),
-        };
-        let key = operation.markers().first().map(|name| charges[0].key.beside(name.as_bytes()));
-        let marker = key.map(|key| Marker { key, amount, settled });
-        let (permit, spent) = match *operation {
-            Operation::Permit(id, PermitStep::Release(spent)) => (Some(id.clone()), spent),
-            Operation::Permit(id, _) => (Some(id.clone()), SpendTime::Unknown),
-            Operation::Refund { spent, .. } => (None, spent),
-            _ => (None, SpendTime::Unknown),
-        };
-        Self { permit, spent, marker }
-    }
-
     /// The details of a part of the chain, whose marker belongs to its first key.
     pub(crate) fn beside(&self, charge: &WireCharge) -> Self {
         let moved =
@@ -148,17 +111,54 @@ impl Request {
     pub(crate) fn encode(prefix: &KeyPrefix, operation: &Operation<'_>, charges: &Charges<'_>) -> Self {
         let wire = charges.iter().map(|charge| WireCharge::new(prefix, charge));
         let mut wire: SmallVec<[WireCharge; 1]> = wire.collect();
-        if let Operation::Settle(_, costs) = operation {
-            for (charge, cost) in wire.iter_mut().zip(*costs) {
-                charge.cost_micro = cost.amount().micro() - charge.cost_micro;
+        let (mut permit, mut spent, mut amount, mut settled) = (None, SpendTime::Unknown, 0, Vec::new());
+        let script_op = match *operation {
+            Operation::Spend => ScriptOp::Spend,
+            Operation::Peek => ScriptOp::Peek,
+            Operation::SpendUpTo => ScriptOp::SpendUpTo,
+            Operation::Charge => ScriptOp::Charge,
+            Operation::Reset => ScriptOp::Reset,
+            Operation::Refund { spent: at, once } => {
+                (spent, amount) = (at, Amount::MICRO_PER_TOKEN);
+                if once.is_some() { ScriptOp::RefundOnce } else { ScriptOp::Refund }
             }
-        }
-        let details = RequestDetails::new(operation, &wire);
-        Self::new(ScriptOp::from(operation), wire).with(details)
+            Operation::Reserve(id) => {
+                amount = id.ttl().as_micros() as i64;
+                ScriptOp::Reserve
+            }
+            Operation::Settle(_, costs) => {
+                settled = costs.iter().map(|cost| cost.amount().micro()).collect();
+                for (charge, actual) in wire.iter_mut().zip(&settled) {
+                    charge.cost_micro = actual - charge.cost_micro;
+                }
+                ScriptOp::Settle
+            }
+            Operation::Permit(id, step) => {
+                permit = Some(id.clone());
+                match step {
+                    PermitStep::Acquire => ScriptOp::Acquire,
+                    PermitStep::Retake => ScriptOp::Retake,
+                    PermitStep::Renew => ScriptOp::Renew,
+                    PermitStep::Release(at) => {
+                        spent = at;
+                        ScriptOp::Release
+                    }
+                }
+            }
+        };
+        let key = operation.markers().first().map(|name| wire[0].key.beside(name.as_bytes()));
+        let marker = key.map(|key| Marker { key, amount, settled });
+        Self::new(script_op, wire).with(RequestDetails { permit, spent, marker })
     }
 
     pub(crate) fn new(operation: ScriptOp, charges: SmallVec<[WireCharge; 1]>) -> Self {
         Self { operation, charges, details: RequestDetails::default(), state: AtomicU8::new(UNSENT) }
+    }
+
+    /// A question about a rate that is full again soon, and shares its hash with no other.
+    pub(crate) fn probe(operation: ScriptOp, hash: Vec<u8>, cost_micro: i64) -> Option<Self> {
+        let limit = WireLimit::from(&Limit::per_second(1_000).build().ok()?);
+        Some(Self::new(operation, smallvec![WireCharge { key: BucketKey::alone(hash), limit, cost_micro }]))
     }
 
     pub(crate) fn with(self, details: RequestDetails) -> Self {
@@ -186,11 +186,8 @@ impl Request {
 
     /// How many charges it has of each shape.
     pub(crate) fn counts(&self) -> [usize; SHAPES] {
-        let mut counts = [0; SHAPES];
-        for charge in &self.charges {
-            counts[charge.limit.shape()] += 1;
-        }
-        counts
+        let count = |shape| self.charges.iter().filter(|charge| charge.limit.shape() == shape).count();
+        [count(0), count(1), count(2)]
     }
 
     /// The charges with their positions, sorted by shape, as the script takes them.
@@ -251,11 +248,10 @@ pub(crate) struct WireCharge {
     pub(crate) cost_micro: i64,
 }
 
-/// A limit, and the time to live of its buckets.
+/// A limit, and the windows of a quota.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WireLimit {
     pub(crate) limit: Limit,
-    pub(crate) ttl_ms: u64,
     /// For a quota: the starts of the window before the one that holds the store's time, of that one and of the next two, and
     /// the end of the last.
     pub(crate) windows: Option<[u64; WINDOW_BOUNDS]>,
@@ -268,12 +264,6 @@ impl WireCharge {
             if charge.needs_permit() { prefix.permits_key(key, name) } else { prefix.bucket_key(key, name) };
         let limit = WireLimit::from(charge.limit().limit());
         Self { key, limit, cost_micro: charge.cost().amount().micro() }
-    }
-
-    /// A charge of a bucket that shares its hash with no other.
-    pub(crate) fn alone(hash: Vec<u8>, limit: &Limit, cost_micro: i64) -> Self {
-        let (key, limit) = (BucketKey::alone(hash), WireLimit::from(limit));
-        Self { key, limit, cost_micro }
     }
 }
 
@@ -290,6 +280,19 @@ impl WireLimit {
         }
     }
 
+    /// The time to live of its buckets: twice the fill time of an empty bucket in whole seconds, rounded up. A key that is written at
+    /// least once per fill time then needs a new `PEXPIRE` only once per fill time.
+    ///
+    /// For a concurrency it is the hold time itself, which the script has to know.
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        if let Some(hold) = self.limit.hold() {
+            return hold.as_millis() as u64;
+        }
+        let fill = self.limit.fill_time();
+        let whole_seconds = fill.as_secs() + u64::from(fill.subsec_nanos() > 0);
+        2_000 * whole_seconds.max(1)
+    }
+
     /// The windows of a quota around `now`.
     fn set_time(&mut self, now: Micros) {
         self.windows = self.limit.windows().map(|windows| {
@@ -297,35 +300,20 @@ impl WireLimit {
             let before = windows.window_at(Micros::new(window.start.get().saturating_sub(1)));
             let next = windows.window_at(window.end);
             let last = windows.window_at(next.end);
-            [before.start, window.start, window.end, next.end, last.end].map(|bound| bound.get().min(LAST_US))
+            [before.start, window.start, window.end, next.end, last.end]
+                .map(|bound| bound.get().min(LAST_US as u64))
         });
     }
 }
 
 impl From<&Limit> for WireLimit {
     fn from(limit: &Limit) -> Self {
-        Self { limit: *limit, ttl_ms: ttl_ms(limit), windows: None }
+        Self { limit: *limit, windows: None }
     }
 }
 
 /// The number of bounds of four windows.
 pub(crate) const WINDOW_BOUNDS: usize = 5;
-
-/// The last microsecond that a double represents exactly.
-const LAST_US: u64 = (1 << 53) - 1;
-
-/// Twice the fill time of an empty bucket in whole seconds, rounded up. A key that is written at least once per fill
-/// time then needs a new `PEXPIRE` only once per fill time.
-///
-/// For a concurrency it is the hold time itself, which the script has to know.
-fn ttl_ms(limit: &Limit) -> u64 {
-    if let Some(hold) = limit.hold() {
-        return hold.as_millis() as u64;
-    }
-    let fill = limit.fill_time();
-    let whole_seconds = fill.as_secs() + u64::from(fill.subsec_nanos() > 0);
-    2_000 * whole_seconds.max(1)
-}
 
 /// Which other requests may share its script call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -344,21 +332,12 @@ pub(crate) enum BatchGroup {
 pub(crate) struct PendingRequest {
     pub(crate) request: Arc<Request>,
     pub(crate) group: BatchGroup,
-    answer: oneshot::Sender<Result<Reply, Rejection>>,
+    pub(crate) answer: oneshot::Sender<Result<Reply, Rejection>>,
     /// It must not be sent after this. `None` for probes.
-    deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl PendingRequest {
-    pub(crate) const fn new(
-        request: Arc<Request>,
-        group: BatchGroup,
-        answer: oneshot::Sender<Result<Reply, Rejection>>,
-        deadline: Option<Instant>,
-    ) -> Self {
-        Self { request, group, answer, deadline }
-    }
-
     /// Whether its caller is gone. Sending it would charge for nothing.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
@@ -383,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_bucket_is_kept_for_twice_the_whole_seconds_it_takes_to_fill() {
-        let ttl = |text: &str| ttl_ms(&text.parse::<Limit>().unwrap());
+        let ttl = |text: &str| WireLimit::from(&text.parse().unwrap()).ttl_ms();
         assert_eq!(ttl("10, 1/s"), 20_000);
         assert_eq!(ttl("10, 3/s"), 8_000);
         assert_eq!(ttl("1, 1000000/s"), 2_000);

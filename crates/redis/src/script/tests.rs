@@ -8,7 +8,7 @@ use spile_core::{Charge, Cost, Key, Limit, LimitName, Micros, NamedLimit, Permit
 use spile_resp::Value;
 use tokio::sync::oneshot;
 
-use super::call::{CallReply, ScriptCall};
+use super::call::ScriptCall;
 use super::key::KeyPrefix;
 use super::request::{BatchGroup, PendingRequest, Request, RequestDetails, ScriptOp, WireCharge};
 use super::{EVERYTHING, PORTABLE_SCRIPT, RATES};
@@ -138,8 +138,8 @@ fn request(operation: ScriptOp, limits: &[(&str, Limit)]) -> Request {
 }
 
 fn call(request: Request) -> ScriptCall {
-    let (answer, _) = oneshot::channel();
-    ScriptCall::new(7, vec![PendingRequest::new(Arc::new(request), BatchGroup::Any, answer, None)])
+    let (request, (answer, _)) = (Arc::new(request), oneshot::channel());
+    ScriptCall::new(7, vec![PendingRequest { request, group: BatchGroup::Any, answer, deadline: None }])
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn verdicts_are_read_by_the_numbers_of_the_table() {
     let rows = table("### Reply");
     assert!(read(i64::from(rows.len() as u32)).is_err(), "there is no other verdict");
     for (name, number) in numbered(&rows) {
-        let Ok(CallReply::Answered(answers)) = read(number as i64) else { panic!("{name}: {number}") };
+        let Ok(Ok(answers)) = read(number as i64) else { panic!("{name}: {number}") };
         let read = format!("{:?}", answers.replies[0]).to_uppercase();
         // In Rust, two of them are errors.
         let name = name.replace("OUTSIDE_WINDOWS", "OUTSIDEWINDOWS").replace("NEWER_FORMAT", "BADTYPES");

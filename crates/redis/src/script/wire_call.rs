@@ -6,7 +6,7 @@ use spile_core::{Charges, Micros, Operation, Reply, StoreError};
 use spile_resp::Value;
 use tokio::sync::oneshot;
 
-use super::call::{BadReply, CallReply, ScriptCall};
+use super::call::{RefusedCall, ScriptCall};
 use super::error_reply::{Rejection, may_have_run, not_run};
 use super::key::KeyPrefix;
 use super::request::{BatchGroup, PendingRequest, Request};
@@ -34,8 +34,9 @@ impl WireCall {
     pub fn new(prefix: &str, questions: &[(Operation<'_>, &Charges<'_>)], now: Micros) -> Self {
         let prefix = KeyPrefix::new(prefix).expect("a prefix of letters, digits and `._-:/`");
         let waiting = questions.iter().map(|(operation, charges)| {
-            let request = Request::encode(&prefix, operation, charges).at_time(now);
-            PendingRequest::new(Arc::new(request), BatchGroup::Any, oneshot::channel().0, None)
+            let request = Arc::new(Request::encode(&prefix, operation, charges).at_time(now));
+            let answer = oneshot::channel().0;
+            PendingRequest { request, group: BatchGroup::Any, answer, deadline: None }
         });
         Self(ScriptCall::new(1, waiting.collect()))
     }
@@ -54,14 +55,12 @@ impl WireCall {
     /// The answers in the order of the questions. `None` if this is not a reply of the script to this call.
     pub fn read(&self, reply: &Value) -> Option<Vec<WireAnswer>> {
         match self.0.read(reply) {
-            Ok(CallReply::Answered(answers)) => {
-                Some(answers.replies.into_iter().map(WireAnswer::from).collect())
-            }
-            Ok(CallReply::Refused { error, wrote }) => {
-                let why = if wrote { may_have_run(error) } else { not_run(error) };
+            Ok(Ok(answers)) => Some(answers.replies.into_iter().map(WireAnswer::from).collect()),
+            Ok(Err(RefusedCall { text, wrote })) => {
+                let why = if wrote == Some(false) { not_run(text) } else { may_have_run(text) };
                 Some(vec![WireAnswer::Failed(why); self.0.len()])
             }
-            Err(BadReply::Foreign | BadReply::Shape) => None,
+            Err(_) => None,
         }
     }
 }

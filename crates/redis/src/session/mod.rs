@@ -3,7 +3,6 @@
 //! The registry and the analytics of a server live here. They never use the connections that decide, and never delay
 //! them.
 
-mod finder;
 mod subscription;
 
 use std::fmt;
@@ -11,18 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_resp::{Value, write};
+use spile_runtime::Runtime;
 use tokio::sync::Mutex;
 
-use crate::connection::dialer::Dialer;
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError};
 use crate::script::error_reply::ErrorReply;
 use crate::script::{Script, ScriptRef};
+use crate::store::StoreInner;
 use crate::topology::slot::slot_of;
 
-pub(crate) use self::finder::NodeFinder;
 pub use self::subscription::Subscription;
-pub(crate) use self::subscription::next_message;
+pub(crate) use self::subscription::keep_subscribed;
 
 /// The mean pause before a script that Redis did not run is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -34,27 +34,13 @@ pub struct Session {
     open: Mutex<Option<Connection>>,
 }
 
-/// Makes what each session of a store needs to find and dial its node.
-pub(crate) type SessionFactory = Box<dyn Fn() -> (NodeFinder, Arc<Dialer>) + Send + Sync>;
-
 /// The keys of a session and the way to their node.
 pub(super) struct KeySpace {
     pub(super) prefix: String,
-    slot: u16,
-    finder: NodeFinder,
-    dialer: Arc<Dialer>,
-}
-
-/// The next step after a reply.
-enum NextStep {
-    Done(Value),
-    /// Connect again: the slot or the master is on another node, or will be.
-    Reconnect,
-    /// For this request only, ask that node.
-    Ask(Endpoint),
-    /// Ask the same node again: the slot is moving, or the cluster is down for now.
-    Again(String),
-    Refused(String),
+    /// Keeps the cluster's map up to date.
+    store: Arc<StoreInner>,
+    address: NodeAddress,
+    pub(super) dialer: Dialer,
 }
 
 /// Why a session has no reply.
@@ -83,9 +69,9 @@ impl SessionError {
 }
 
 impl Session {
-    pub(crate) fn new(prefix: String, setup: &SessionFactory) -> Self {
-        let (finder, dialer) = setup();
-        let space = KeySpace { slot: slot_of(prefix.as_bytes()), prefix, finder, dialer };
+    pub(crate) fn new(prefix: String, store: &Arc<StoreInner>) -> Self {
+        let (address, dialer) = store.router.beside_decisions(slot_of(prefix.as_bytes()));
+        let space = KeySpace { prefix, store: Arc::clone(store), address, dialer };
         Self { space: Arc::new(space), open: Mutex::default() }
     }
 
@@ -113,44 +99,54 @@ impl Session {
         arguments: &[&[u8]],
         within: Duration,
     ) -> Result<Value, SessionError> {
-        let runtime = &self.space.dialer.runtime;
+        let runtime = self.space.runtime();
         let deadline = runtime.now() + within;
         let command = ScriptCommand { script, keys, arguments };
         let Ok(mut open) = runtime.timeout_at(deadline, self.open.lock()).await else {
             return Err(SessionError::Unreachable("another call is under way".to_owned()));
         };
         let mut why = SessionError::Unreachable(format!("no connection within {within:?}"));
+        let no_master = || SessionError::Unreachable("no node takes writes".to_owned());
+        // The node that the last reply named, and whether only this script is for it.
+        let mut redirection = None;
         while runtime.now() < deadline {
+            let (to, asking) = redirection.take().unzip();
+            let asking = asking.unwrap_or(false);
+            let kept = if asking { None } else { open.take() };
             // Boxed: connecting is large.
-            let opened = Box::pin(self.connection_or_new(open.take()));
+            let opened = Box::pin(self.connection_or_new(kept, to));
             let mut connection = match runtime.timeout_at(deadline, opened).await {
                 Ok(opened) => opened.map_err(|why| SessionError::Unreachable(why.to_string()))?,
                 Err(_) => return Err(why),
             };
-            let reply = runtime.timeout_at(deadline, command.exchange(&mut connection, false)).await;
-            let reply = reply.map_err(|_| SessionError::TimedOut(within))?;
-            match self.classify(reply.map_err(|why| broken(&why))?, &connection) {
-                NextStep::Done(value) => {
-                    *open = Some(connection);
-                    return Ok(value);
+            let reply = runtime.timeout_at(deadline, command.exchange(&mut connection, asking)).await;
+            let reply = reply
+                .map_err(|_| SessionError::TimedOut(within))?
+                .map_err(|why| SessionError::Broken(why.to_string()))?;
+            let here = connection.endpoint().clone();
+            if !asking {
+                *open = Some(connection);
+            }
+            let Value::Error(text) = reply else { return Ok(reply) };
+            match ErrorReply::parse(&text, &here) {
+                ErrorReply::Moved { to } => {
+                    self.space.store.router.request_refresh();
+                    (*open, redirection, why) = (None, Some((to, false)), no_master());
                 }
-                NextStep::Refused(text) => {
-                    *open = Some(connection);
-                    return Err(SessionError::Refused(text));
+                ErrorReply::Ask { to } if !asking => {
+                    redirection = Some((to, true));
+                    continue;
                 }
-                NextStep::Ask(to) => {
-                    *open = Some(connection);
-                    match runtime.timeout_at(deadline, Box::pin(self.ask(&to, &command))).await {
-                        Ok(Ok(Value::Error(text))) => why = SessionError::Refused(text),
-                        Ok(answered) => return answered,
-                        Err(_) => return Err(SessionError::TimedOut(within)),
-                    }
-                }
-                NextStep::Again(text) => {
-                    *open = Some(connection);
+                // The slot is moving, or the cluster is down for now.
+                ErrorReply::Ask { .. } | ErrorReply::TryAgain | ErrorReply::ClusterDown => {
                     why = SessionError::Refused(text);
                 }
-                NextStep::Reconnect => why = SessionError::Unreachable("no node takes writes".to_owned()),
+                // The master is another node, or will be.
+                ErrorReply::WrongNode => (*open, why) = (None, no_master()),
+                ErrorReply::Unreplicated if self.space.address.may_move() => {
+                    (*open, why) = (None, no_master());
+                }
+                _ => return Err(SessionError::Refused(text)),
             }
             runtime.sleep(RETRY_PAUSE.mul_f64(0.5 + runtime.random_share())).await;
         }
@@ -159,8 +155,12 @@ impl Session {
         Err(why)
     }
 
-    /// The open connection if it is still good and its credentials are current, otherwise a new one.
-    async fn connection_or_new(&self, open: Option<Connection>) -> Result<Connection, ConnectionError> {
+    /// The open connection if it is still good and its credentials are current, otherwise a new one, to this node or to the slot's.
+    async fn connection_or_new(
+        &self,
+        open: Option<Connection>,
+        redirected_to: Option<Endpoint>,
+    ) -> Result<Connection, ConnectionError> {
         if let Some(mut connection) = open.filter(|open| !open.is_outdated()) {
             let alive = tokio::select! {
                 biased;
@@ -171,29 +171,10 @@ impl Session {
                 return Ok(connection);
             }
         }
-        self.space.connect().await
-    }
-
-    fn classify(&self, reply: Value, connection: &Connection) -> NextStep {
-        let Value::Error(text) = reply else { return NextStep::Done(reply) };
-        match ErrorReply::parse(&text, connection.endpoint()) {
-            ErrorReply::Moved { to } => {
-                self.space.finder.moved(to);
-                NextStep::Reconnect
-            }
-            ErrorReply::Ask { to } => NextStep::Ask(to),
-            ErrorReply::TryAgain | ErrorReply::ClusterDown => NextStep::Again(text),
-            ErrorReply::WrongNode => NextStep::Reconnect,
-            ErrorReply::Unreplicated if self.space.finder.may_move() => NextStep::Reconnect,
-            _ => NextStep::Refused(text),
+        match redirected_to {
+            Some(endpoint) => self.space.dialer.open(&endpoint).await,
+            None => self.space.connect().await,
         }
-    }
-
-    /// Sends the script to the node that the slot is moving to.
-    async fn ask(&self, to: &Endpoint, command: &ScriptCommand<'_>) -> Result<Value, SessionError> {
-        let opened = self.space.dialer.open(to).await;
-        let mut connection = opened.map_err(|why| SessionError::Unreachable(why.to_string()))?;
-        command.exchange(&mut connection, true).await.map_err(|why| broken(&why))
     }
 }
 
@@ -204,13 +185,15 @@ impl fmt::Debug for Session {
 }
 
 impl KeySpace {
-    pub(super) async fn connect(&self) -> Result<Connection, ConnectionError> {
-        self.finder.connect(self.slot, &self.dialer).await
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.dialer.context.runtime
     }
-}
 
-fn broken(why: &ConnectionError) -> SessionError {
-    SessionError::Broken(why.to_string())
+    pub(super) async fn connect(&self) -> Result<Connection, ConnectionError> {
+        let endpoint = self.address.resolve().await?;
+        // A node that cannot be reached may have been replaced.
+        self.dialer.open(&endpoint).await.inspect_err(|_| self.store.router.request_refresh())
+    }
 }
 
 /// One call of a script.
@@ -223,13 +206,11 @@ struct ScriptCommand<'a> {
 impl ScriptCommand<'_> {
     /// Sends `EVALSHA`, and `EVAL` if the node has not cached the script.
     async fn exchange(&self, connection: &mut Connection, asking: bool) -> Result<Value, ConnectionError> {
-        let reply = self.send(connection, asking, ScriptRef::Sha).await?;
-        match &reply {
-            Value::Error(text) if text.starts_with("NOSCRIPT") => {
-                self.send(connection, asking, ScriptRef::Source).await
-            }
-            _ => Ok(reply),
+        let mut reply = self.send(connection, asking, ScriptRef::Sha).await?;
+        if matches!(&reply, Value::Error(text) if text.starts_with("NOSCRIPT")) {
+            reply = self.send(connection, asking, ScriptRef::Source).await?;
         }
+        Ok(reply)
     }
 
     async fn send(

@@ -15,7 +15,7 @@ use crate::connection::{Connection, ConnectionError, in_time};
 /// How long the connection may be silent before a `PING`, and the timeout of its reply.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// The pause after a server refused the subscription.
+/// The pause after a server refused a subscription.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Notifies of every message on one channel, and of every time when messages may have been missed. Reconnects until it
@@ -77,27 +77,23 @@ struct SubscriptionTask {
 
 impl SubscriptionTask {
     fn runtime(&self) -> &Runtime {
-        &self.space.dialer.runtime
+        self.space.runtime()
     }
 
     async fn run(self) {
-        let mut backoff = Backoff::default();
-        loop {
-            match self.subscribed().await {
-                Ok(connection) => {
-                    backoff = Backoff::default();
-                    *self.trouble.lock() = None;
-                    self.listen(connection).await;
-                }
-                Err(why) => {
-                    *self.trouble.lock() = Some(why.to_string());
-                    match why {
-                        ConnectionError::Refused(_) => self.runtime().sleep(REFUSED_PAUSE).await,
-                        _ => backoff.pause(self.runtime()).await,
-                    }
-                }
+        let report = |why: Option<String>| {
+            let is_open = why.is_none();
+            *self.trouble.lock() = why;
+            if is_open {
+                self.news.notify_one();
             }
-        }
+        };
+        let heard = |message: &Value| {
+            if message.as_array().and_then(|parts| parts.first()?.as_str()) == Some("message") {
+                self.news.notify_one();
+            }
+        };
+        keep_subscribed(self.runtime(), || self.subscribed(), report, heard).await;
     }
 
     async fn subscribed(&self) -> Result<Connection, ConnectionError> {
@@ -106,25 +102,40 @@ impl SubscriptionTask {
         connection.ask(&command, QUIET, self.runtime()).await?;
         Ok(connection)
     }
+}
 
-    async fn listen(&self, mut connection: Connection) {
-        // Messages before this were missed.
-        self.news.notify_one();
-        while let Ok(message) = next_message(&mut connection, self.runtime()).await {
-            let kind = message.as_array().and_then(|parts| parts.first()?.as_str());
-            if kind == Some("message") {
-                self.news.notify_one();
+/// Keeps a subscription open. Reports why it fails, or `None` when it is open again, before which messages may have been missed. Never
+/// returns.
+pub(crate) async fn keep_subscribed<S: Future<Output = Result<Connection, ConnectionError>>>(
+    runtime: &Runtime,
+    subscribe: impl Fn() -> S,
+    report: impl Fn(Option<String>),
+    heard: impl Fn(&Value),
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        match subscribe().await {
+            Ok(mut connection) => {
+                report(None);
+                backoff = Backoff::default();
+                while let Ok(message) = next_message(&mut connection, runtime).await {
+                    heard(&message);
+                }
+            }
+            Err(why) => {
+                report(Some(why.to_string()));
+                if let ConnectionError::Refused(_) = why {
+                    runtime.sleep(REFUSED_PAUSE).await;
+                }
             }
         }
+        backoff.pause(runtime).await;
     }
 }
 
 /// The next message of a subscription, or the reply to a `PING` after silence. Fails if that reply does not arrive, or
 /// if the credentials have changed.
-pub(crate) async fn next_message(
-    connection: &mut Connection,
-    runtime: &Runtime,
-) -> Result<Value, ConnectionError> {
+async fn next_message(connection: &mut Connection, runtime: &Runtime) -> Result<Value, ConnectionError> {
     if connection.is_outdated() {
         return Err(ConnectionError::Closed);
     }

@@ -1,7 +1,6 @@
 //! Builds a store. Building does not wait for Redis, and succeeds while Redis is down.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 use std::time::Duration;
@@ -12,18 +11,24 @@ use crate::connection::dial_limiter::{DialLimiter, DialPriority};
 use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::login::{Login, Logins};
 use crate::connection::tls::{TlsClient, TlsError};
-use crate::connection::url::{ClientTlsFiles, RedisUrl, Topology, UrlError};
+use crate::connection::url::{RedisUrl, Topology, UrlError};
 use crate::connection::{ConnectOptions, RoleCheck};
 use crate::node::ServedNode;
-use crate::node::lane::LaneConfig;
 use crate::script::key::KeyPrefix;
-use crate::session::NodeFinder;
+use crate::store::context::StoreContext;
 use crate::store::stats::Counters;
 use crate::store::time_source::TimeSource;
 use crate::store::{RedisStore, StoreInner};
+use crate::topology::Router;
 use crate::topology::cluster::Cluster;
 use crate::topology::sentinel::{self, Sentinels};
-use crate::topology::{NodeSource, Router};
+
+/// The least time after which a silent connection is closed.
+const SHORTEST_STALL: Duration = Duration::from_millis(150);
+
+/// The least timeout of a dial. Together with the longest pause between dials it is below a second, within which a recovered node must be
+/// found.
+const SHORTEST_DIAL: Duration = Duration::from_millis(400);
 
 /// Settings of a [`RedisStore`].
 #[derive(Clone)]
@@ -36,7 +41,6 @@ pub struct RedisStoreBuilder {
     connections: usize,
     flights: usize,
     max_waiting: usize,
-    tls: ClientTlsFiles,
     runtime: Runtime,
 }
 
@@ -93,7 +97,6 @@ impl RedisStoreBuilder {
             connections: 2,
             flights: 16,
             max_waiting: 16_384,
-            tls: ClientTlsFiles::default(),
             runtime: Runtime::tokio(),
         }
     }
@@ -136,18 +139,6 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// The certificate authority to trust instead of the system's, as a PEM file. For `rediss` URLs.
-    pub fn authority_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.tls.authority = Some(path.into());
-        self
-    }
-
-    /// The client certificate and its key, as PEM files. For `rediss` URLs.
-    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        self.tls.client = Some((certificate.into(), key.into()));
-        self
-    }
-
     /// The runtime for deadlines, pauses, tasks, connections and random numbers; tokio by default.
     pub fn runtime(mut self, runtime: Runtime) -> Self {
         self.runtime = runtime;
@@ -156,46 +147,9 @@ impl RedisStoreBuilder {
 
     /// Builds the store. It connects in the background, and answers with errors until it is connected.
     pub fn build(self) -> Result<RedisStore, RedisBuildError> {
-        let target = RedisUrl::parse(&self.url)?;
+        let url = RedisUrl::parse(&self.url)?;
         let prefix =
             KeyPrefix::new(&self.prefix).ok_or_else(|| RedisBuildError::Prefix(self.prefix.clone()))?;
-        self.check_bounds()?;
-        let tls = target.tls.as_ref().map(|files| TlsClient::new(&self.tls_files(files))).transpose()?;
-        if self.runtime.spawner().is_none() {
-            return Err(RedisBuildError::NoRuntime);
-        }
-        let counters = Arc::new(Counters::default());
-        let logins = Logins::new(&target);
-        let nodes = NodeBuilder {
-            target,
-            servers: logins.servers.clone(),
-            sentinels: logins.sentinels.clone(),
-            tls,
-            limiter: Arc::new(DialLimiter::new(self.runtime.clone())),
-            counters: counters.clone(),
-            settings: self.clone(),
-        };
-        Ok(RedisStore::new(StoreInner {
-            router: nodes.router(&prefix),
-            // Sessions go to the same nodes as decisions, over separate connections. Both share one dial limiter. Each session has its own
-            // `Sentinels`: the newest master is remembered there, and reporting a change to a session must not hide it from the store.
-            sessions: Box::new(move || {
-                let (nodes, dialer) = nodes.nodes(DialPriority::Background);
-                (NodeFinder::new(nodes), Arc::new(dialer))
-            }),
-            logins,
-            prefix,
-            timeout: self.timeout,
-            time: self.time,
-            runtime: self.runtime,
-            ahead_us: AtomicI64::new(0),
-            most_waiting: self.max_waiting,
-            waiting: AtomicUsize::new(0),
-            counters,
-        }))
-    }
-
-    fn check_bounds(&self) -> Result<(), RedisBuildError> {
         let is_timeout = (Duration::from_millis(1)..=Duration::from_secs(60)).contains(&self.timeout);
         let bounds = [
             (is_timeout, RedisBuildError::Timeout(self.timeout)),
@@ -203,95 +157,56 @@ impl RedisStoreBuilder {
             ((1..=256).contains(&self.flights), RedisBuildError::Flights(self.flights)),
             ((1..=1_000_000).contains(&self.max_waiting), RedisBuildError::MaxWaiting(self.max_waiting)),
         ];
-        bounds.into_iter().find(|(is_within, _)| !is_within).map_or(Ok(()), |(_, why)| Err(why))
-    }
-
-    /// The builder's methods override the URL.
-    fn tls_files(&self, url: &ClientTlsFiles) -> ClientTlsFiles {
-        ClientTlsFiles {
-            authority: self.tls.authority.clone().or_else(|| url.authority.clone()),
-            client: self.tls.client.clone().or_else(|| url.client.clone()),
+        if let Some((_, why)) = bounds.into_iter().find(|(is_within, _)| !is_within) {
+            return Err(why);
         }
-    }
-}
-
-/// Builds the nodes and the sessions of a store.
-struct NodeBuilder {
-    settings: RedisStoreBuilder,
-    target: RedisUrl,
-    servers: Login,
-    sentinels: Login,
-    tls: Option<TlsClient>,
-    limiter: Arc<DialLimiter>,
-    counters: Arc<Counters>,
-}
-
-impl NodeBuilder {
-    fn router(&self, prefix: &KeyPrefix) -> Router {
-        match self.nodes(DialPriority::Decisions) {
-            (NodeSource::Single(address), dialer) => {
-                Router::Single(ServedNode::start(self.lanes(address, dialer, None)))
-            }
-            (NodeSource::Cluster(seeds), dialer) => {
-                // Each node gets its own address when it is found. The first seed is a placeholder.
-                let anywhere = NodeAddress::Fixed(seeds[0].clone());
-                let cluster = Cluster::new(self.lanes(anywhere, dialer, Some(prefix.clone())), seeds);
-                let cluster = Arc::new(cluster);
-                cluster.keep_refreshed();
-                Router::Cluster(cluster)
-            }
+        let tls = url.tls.as_ref().map(TlsClient::new).transpose()?;
+        if self.runtime.spawner().is_none() {
+            return Err(RedisBuildError::NoRuntime);
         }
-    }
-
-    /// Where the nodes are, and how to dial them.
-    fn nodes(&self, priority: DialPriority) -> (NodeSource, Dialer) {
-        let (nodes, role) = match self.target.topology.clone() {
-            Topology::Standalone(endpoint) => {
-                (NodeSource::Single(NodeAddress::Fixed(endpoint)), RoleCheck::IfAllowed)
-            }
-            Topology::Sentinel { sentinels, master, .. } => {
-                let mut dialer = self.dialer(0, RoleCheck::None, priority);
-                (dialer.timeout, dialer.options.login) = (sentinel::TIMEOUT, self.sentinels.clone());
-                let sentinels = Arc::new(Sentinels::new(sentinels, master, dialer));
-                (NodeSource::Single(NodeAddress::BySentinels(sentinels)), RoleCheck::Master)
-            }
-            Topology::Cluster { seeds } => (NodeSource::Cluster(seeds), RoleCheck::None),
-        };
-        (nodes, self.dialer(self.target.database, role, priority))
-    }
-
-    fn dialer(&self, database: u32, role: RoleCheck, priority: DialPriority) -> Dialer {
-        let login = self.servers.clone();
-        let options = ConnectOptions { login, database, tls: self.tls.clone(), role };
-        // Together with the longest pause between dials this is below a second, within which a recovered node must be
-        // found.
-        let timeout = self.settings.timeout.max(Duration::from_millis(400));
-        Dialer {
-            runtime: self.settings.runtime.clone(),
-            options,
-            limiter: self.limiter.clone(),
-            priority,
-            counters: self.counters.clone(),
-            timeout,
-        }
-    }
-
-    fn lanes(&self, address: NodeAddress, dialer: Dialer, cluster_prefix: Option<KeyPrefix>) -> LaneConfig {
-        const SHORTEST_STALL: Duration = Duration::from_millis(150);
-        LaneConfig {
-            runtime: self.settings.runtime.clone(),
-            address,
-            dialer: Arc::new(dialer),
-            time: self.settings.time.clone(),
-            timeout: self.settings.timeout,
-            stall: (self.settings.timeout * 3).max(SHORTEST_STALL),
-            connections: self.settings.connections,
-            flights: self.settings.flights,
-            most_waiting: self.settings.max_waiting,
-            cluster_prefix,
+        let context = Arc::new(StoreContext {
+            prefix,
+            time: self.time,
+            timeout: self.timeout,
+            stall: (self.timeout * 3).max(SHORTEST_STALL),
+            connections: self.connections,
+            flights: self.flights,
+            max_waiting: self.max_waiting,
+            limiter: DialLimiter::new(self.runtime.clone()),
             // A random start, so that a reply to one process never looks like a reply to another.
-            sequence: Arc::new(AtomicU64::new(self.settings.runtime.random() >> 16)),
-            counters: self.counters.clone(),
-        }
+            sequence: AtomicU64::new(self.runtime.random() >> 16),
+            counters: Counters::default(),
+            runtime: self.runtime,
+        });
+        let (topology, database) = (url.topology.clone(), url.database);
+        let logins = Logins::new(url);
+        let dialer = |login: &Login, database, role, timeout| Dialer {
+            context: Arc::clone(&context),
+            options: ConnectOptions { login: login.clone(), database, tls: tls.clone(), role },
+            priority: DialPriority::Decisions,
+            timeout,
+        };
+        let servers =
+            |role| Arc::new(dialer(&logins.servers, database, role, self.timeout.max(SHORTEST_DIAL)));
+        let router = match topology {
+            Topology::Standalone(endpoint) => {
+                let address = NodeAddress::Fixed(endpoint);
+                Router::Single(ServedNode::start(&servers(RoleCheck::IfAllowed), address, false))
+            }
+            Topology::Sentinel { sentinels, master } => {
+                let dialer = dialer(&logins.sentinels, 0, RoleCheck::None, sentinel::TIMEOUT);
+                let sentinels = Sentinels::new(sentinels, master, dialer);
+                let address = NodeAddress::BySentinels(Arc::new(sentinels));
+                Router::Single(ServedNode::start(&servers(RoleCheck::Master), address, false))
+            }
+            Topology::Cluster { seeds } => Router::Cluster(Cluster::start(servers(RoleCheck::None), seeds)),
+        };
+        Ok(RedisStore::new(StoreInner {
+            context,
+            router,
+            logins,
+            ahead_us: AtomicI64::new(0),
+            waiting: AtomicUsize::new(0),
+        }))
     }
 }

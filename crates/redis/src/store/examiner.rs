@@ -49,7 +49,7 @@ impl StoreExaminer {
     /// Looks once.
     pub async fn look(&mut self) -> Result<(), SessionError> {
         let key = self.session.key("mark");
-        let new = self.inner.runtime.random_id().to_string();
+        let new = self.inner.context.runtime.random_id().to_string();
         let arguments = [new.as_bytes(), MARK_TTL_MS.as_bytes()];
         let reply = self.session.run(&EXAMINE, &[key], &arguments, WITHIN).await?;
         let texts: Vec<&str> = reply.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -60,8 +60,8 @@ impl StoreExaminer {
     }
 
     fn compare(&mut self, mark: &str) {
-        let now = self.inner.runtime.now();
-        let warnings = &self.inner.counters.warnings;
+        let now = self.inner.context.runtime.now();
+        let warnings = &self.inner.context.counters.warnings;
         if self.mark.as_deref().is_some_and(|known| known != mark) {
             self.lost_at = Some(now);
             let causes = "a restart, FLUSHALL, a failover to an empty replica, or eviction";
@@ -76,7 +76,7 @@ impl StoreExaminer {
     }
 
     fn report_eviction(&self, policy: &str) {
-        let warnings = &self.inner.counters.warnings;
+        let warnings = &self.inner.context.counters.warnings;
         if policy.is_empty() || SAFE_POLICIES.contains(&policy) {
             warnings.clear(EVICTS);
         } else {

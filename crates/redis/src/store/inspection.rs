@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use spile_core::{Charge, Charges, HeldPermit, Kept, Micros, PermitId, Shape, StoreError};
+use spile_core::{Charge, Charges, HeldPermit, Inspect, Kept, Micros, PermitId, Shape, StoreError};
 use spile_resp::Value;
 
 use crate::script::Script;
@@ -37,9 +37,9 @@ static KEPT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-impl RedisStore {
-    /// Asks for each charge by itself, as [`list_holders`](Self::list_holders) does.
-    pub(crate) async fn time_to_live(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
+/// Asks for each charge by itself, over a separate connection: this is rare, and must not delay decisions.
+impl Inspect for RedisStore {
+    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
         let mut kept = Vec::with_capacity(charges.len());
         for charge in charges.iter() {
             kept.push(
@@ -54,25 +54,23 @@ impl RedisStore {
         Ok(kept)
     }
 
-    /// Asks for each concurrency by itself, over a separate connection: this is rare, and must not delay decisions.
-    pub(crate) async fn list_holders(
-        &self,
-        charges: &Charges<'_>,
-    ) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
+    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
         let mut holders = Vec::with_capacity(charges.len());
         for charge in charges.iter() {
-            holders.push(if charge.needs_permit() { self.holders_of(charge).await? } else { Vec::new() });
+            let mut held = Vec::new();
+            if charge.needs_permit() {
+                let now = self.inner.context.time.now_us().to_string();
+                let reply = self.inspect(charge, &HOLDERS, |_| now.into_bytes()).await?;
+                let (pairs, _) = reply.as_array().unwrap_or_default().as_chunks();
+                held.extend(pairs.iter().filter_map(held_permit));
+            }
+            holders.push(held);
         }
         Ok(holders)
     }
+}
 
-    async fn holders_of(&self, charge: &Charge<'_>) -> Result<Vec<HeldPermit>, StoreError> {
-        let now = self.inner.time.now_us().to_string();
-        let held = self.inspect(charge, &HOLDERS, |_| now.into_bytes()).await?;
-        let (pairs, _) = held.as_array().unwrap_or_default().as_chunks();
-        Ok(pairs.iter().filter_map(held_permit).collect())
-    }
-
+impl RedisStore {
     /// Runs a script on the key of a charge.
     async fn inspect(
         &self,
@@ -80,11 +78,11 @@ impl RedisStore {
         script: &Script,
         argument: impl FnOnce(&WireCharge) -> Vec<u8>,
     ) -> Result<Value, StoreError> {
-        let wire = WireCharge::new(&self.inner.prefix, charge);
+        let wire = WireCharge::new(&self.inner.context.prefix, charge);
         // Keys are percent-encoded only where that is needed, and so are text.
         let key = String::from_utf8_lossy(wire.key.hash()).into_owned();
-        let session = Session::new(key.clone(), &self.inner.sessions);
-        let reply = session.run(script, &[key], &[&argument(&wire)], self.inner.timeout).await;
+        let session = Session::new(key.clone(), &self.inner);
+        let reply = session.run(script, &[key], &[&argument(&wire)], self.inner.context.timeout).await;
         reply.map_err(|why| not_run(why.to_string()))
     }
 }

@@ -1,6 +1,7 @@
 //! The store: operations in, replies out. One deadline bounds everything in between.
 
 pub(crate) mod builder;
+pub(crate) mod context;
 pub(crate) mod examiner;
 mod inspection;
 mod split_chain;
@@ -12,26 +13,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use spile_core::{Answer, Charges, HeldPermit, Inspect, Kept, Micros, Operation, Reply, Store, StoreError};
-use spile_runtime::{Elapsed, Runtime};
+use spile_core::{Answer, Charges, Micros, Operation, Reply, Store, StoreError};
+use spile_runtime::Elapsed;
 use tokio::sync::oneshot;
 
 use crate::connection::login::{CredentialsError, Logins};
 use crate::node::Node;
 use crate::script::error_reply::{Rejection, may_have_run, not_run};
-use crate::script::key::KeyPrefix;
 use crate::script::request::{PendingRequest, Request};
-use crate::session::{Session, SessionFactory};
+use crate::session::Session;
 use crate::store::builder::RedisStoreBuilder;
+use crate::store::context::StoreContext;
 use crate::store::split_chain::SplitChain;
-use crate::store::stats::{Counter, Counters, NodeStats, Stats};
+use crate::store::stats::{Counter, Stats};
 use crate::store::time_source::TimeSource;
 use crate::topology::{NodeAttempt, Router};
 
 /// How long a caller waits past its deadline for a reply that may have arrived already.
 const GRACE: Duration = Duration::from_millis(2);
 
-/// Buckets in Redis. Clones share connections, which close when the last clone is dropped.
+/// Buckets in Redis. Clones and sessions share a store, whose connections close when the last of them is dropped.
 #[derive(Clone)]
 pub struct RedisStore {
     inner: Arc<StoreInner>,
@@ -54,9 +55,8 @@ impl RedisStore {
 
     /// Counters and the current state.
     pub fn stats(&self) -> Stats {
-        let counters = &self.inner.counters;
-        let NodeStats { nodes, breakers_open, connections } = self.inner.router.node_stats();
-        Stats {
+        let counters = &self.inner.context.counters;
+        let mut stats = Stats {
             answered: counters.answered.count(),
             calls: counters.calls.count(),
             repairs: counters.repairs.count(),
@@ -64,11 +64,15 @@ impl RedisStore {
             dials: counters.dials.count(),
             connections_lost: counters.connections_lost.count(),
             waiting: self.inner.waiting.load(Ordering::Relaxed) as u64,
-            breakers_open,
-            nodes,
-            connections,
             error_replies: counters.error_replies.each_ref().map(Counter::count),
-        }
+            ..Stats::default()
+        };
+        self.inner.router.for_each_node(|_, node| {
+            stats.nodes += 1;
+            stats.breakers_open += u64::from(node.breaker.is_open());
+            stats.connections += node.connections() as u64;
+        });
+        stats
     }
 
     /// Why Redis cannot be reached or refuses to write, for logs and health pages. `None` if all is well.
@@ -78,13 +82,17 @@ impl RedisStore {
 
     /// How many requests each node of a cluster did not answer in time, since it was first used. Empty outside a cluster.
     pub fn late_by_node(&self) -> Vec<(String, u64)> {
-        self.inner.router.late_by_node()
+        let mut late = Vec::new();
+        self.inner.router.for_each_node(|member, node| {
+            late.extend(member.map(|endpoint| (endpoint.to_string(), node.late.count())));
+        });
+        late
     }
 
     /// Problems that do not stop decisions but need attention, such as a sentinel that cannot be subscribed to. `None`
     /// without problems.
     pub fn warning(&self) -> Option<String> {
-        self.inner.counters.warnings.summary()
+        self.inner.context.counters.warnings.summary()
     }
 
     /// Uses the users and passwords of `url` for new connections, and authenticates open connections again; no decision
@@ -94,16 +102,11 @@ impl RedisStore {
         self.inner.logins.renew(url)
     }
 
-    /// The pattern of every Redis key that the store writes, as an ACL rule takes it after `~`.
-    pub fn key_pattern(&self) -> String {
-        self.inner.prefix.pattern()
-    }
-
     /// A session: keys beside the buckets, for other data that instances share, and a separate connection. All keys
     /// of one session are in one slot. `name` consists of letters, digits and dashes; sessions of the same name use the
     /// same keys.
     pub fn session(&self, name: &str) -> Session {
-        Session::new(self.inner.prefix.key_space(name), &self.inner.sessions)
+        Session::new(self.inner.context.prefix.key_space(name), &self.inner)
     }
 
     pub(crate) fn new(inner: StoreInner) -> Self {
@@ -114,7 +117,7 @@ impl RedisStore {
     async fn run(&self, operation: Operation<'_>, charges: &Charges<'_>) -> Result<Reply, StoreError> {
         let _admission = self.inner.admit(charges.len())?;
         let deadline = self.inner.deadline();
-        let mut request = Request::encode(&self.inner.prefix, &operation, charges);
+        let mut request = Request::encode(&self.inner.context.prefix, &operation, charges);
         if request.has_quotas() {
             request = request.at_time(self.inner.believed_time());
         }
@@ -141,17 +144,7 @@ impl Store for RedisStore {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        Some(self.inner.timeout)
-    }
-}
-
-impl Inspect for RedisStore {
-    async fn holders(&self, charges: &Charges<'_>) -> Result<Vec<Vec<HeldPermit>>, StoreError> {
-        self.list_holders(charges).await
-    }
-
-    async fn kept(&self, charges: &Charges<'_>) -> Result<Vec<Kept>, StoreError> {
-        self.time_to_live(charges).await
+        Some(self.inner.context.timeout)
     }
 }
 
@@ -163,28 +156,22 @@ impl fmt::Debug for RedisStore {
 
 /// State that all clones of a store share.
 pub(crate) struct StoreInner {
+    pub(crate) context: Arc<StoreContext>,
     pub(crate) router: Router,
     pub(crate) logins: Logins,
-    pub(crate) sessions: SessionFactory,
-    pub(crate) prefix: KeyPrefix,
-    pub(crate) timeout: Duration,
-    pub(crate) runtime: Runtime,
-    pub(crate) time: TimeSource,
     /// How far the clock of Redis is ahead of this machine's.
     pub(crate) ahead_us: AtomicI64,
-    pub(crate) most_waiting: usize,
     pub(crate) waiting: AtomicUsize,
-    pub(crate) counters: Arc<Counters>,
 }
 
 impl StoreInner {
     pub(crate) fn deadline(&self) -> Instant {
-        self.runtime.now() + self.timeout
+        self.context.runtime.now() + self.context.timeout
     }
 
     /// The expected time of the next script, by the last answer about a quota.
     fn believed_time(&self) -> Micros {
-        if let TimeSource::Client(clock) = &self.time {
+        if let TimeSource::Client(clock) = &self.context.time {
             return clock.now();
         }
         let ahead_us = self.ahead_us.load(Ordering::Relaxed);
@@ -192,7 +179,7 @@ impl StoreInner {
     }
 
     fn wall_us(&self) -> u64 {
-        self.runtime.wall_time().as_micros() as u64
+        self.context.runtime.wall_time().as_micros() as u64
     }
 
     /// Sends a request until Redis answers it or it fails. If its quotas were asked with windows around another time than that
@@ -215,7 +202,12 @@ impl StoreInner {
         loop {
             let node = self.router.node(slot, &attempt, deadline).await?;
             let (answer, answered) = oneshot::channel();
-            let waiting = PendingRequest::new(Arc::clone(request), attempt.group, answer, Some(deadline));
+            let waiting = PendingRequest {
+                request: Arc::clone(request),
+                group: attempt.group,
+                answer,
+                deadline: Some(deadline),
+            };
             node.submit(waiting).inspect_err(|_| self.router.request_refresh())?;
             let refusal = match self.answer_in_time(answered, deadline).await {
                 Ok(Ok(Ok(reply))) => return Ok(reply),
@@ -225,14 +217,14 @@ impl StoreInner {
                 Ok(Err(_)) => return Err(may_have_run("connection given up").into()),
                 Err(_) => {
                     self.router.request_refresh();
-                    return Err(StoreError::TimedOut(self.timeout).into());
+                    return Err(StoreError::TimedOut(self.context.timeout).into());
                 }
             };
             request.mark_unsent();
-            let next = self.router.next_attempt(refusal, attempt, &self.runtime);
-            attempt = match self.runtime.timeout_at(deadline, next).await {
+            let next = self.router.next_attempt(refusal, attempt, &self.context.runtime);
+            attempt = match self.context.runtime.timeout_at(deadline, next).await {
                 Ok(attempt) => attempt?,
-                Err(_) => return Err(StoreError::TimedOut(self.timeout).into()),
+                Err(_) => return Err(StoreError::TimedOut(self.context.timeout).into()),
             };
         }
     }
@@ -244,8 +236,8 @@ impl StoreInner {
         mut answered: oneshot::Receiver<T>,
         deadline: Instant,
     ) -> Result<Result<T, oneshot::error::RecvError>, Elapsed> {
-        match self.runtime.timeout_at(deadline, &mut answered).await {
-            Err(Elapsed) => self.runtime.timeout(GRACE, answered).await,
+        match self.context.runtime.timeout_at(deadline, &mut answered).await {
+            Err(Elapsed) => self.context.runtime.timeout(GRACE, answered).await,
             answer => answer,
         }
     }
@@ -257,14 +249,14 @@ impl StoreInner {
         }
         node.failed(1);
         self.router.request_refresh();
-        not_run(format!("no connection within {:?}", self.timeout))
+        not_run(format!("no connection within {:?}", self.context.timeout))
     }
 
     /// Counts the charges as waiting, if they fit the bound. A chain always fits while nothing else waits.
     fn admit(&self, charges: usize) -> Result<StorePermit<'_>, StoreError> {
         let admission = StorePermit { waiting: &self.waiting, charges };
         let before = self.waiting.fetch_add(charges, Ordering::AcqRel);
-        let fits = before == 0 || before + charges <= self.most_waiting;
+        let fits = before == 0 || before + charges <= self.context.max_waiting;
         if fits { Ok(admission) } else { Err(StoreError::Overloaded(before)) }
     }
 }

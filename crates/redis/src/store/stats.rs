@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::node::Node;
 use crate::node::write_failures::RedisErrorKind;
 
 /// Counters since the store was built, and its current state.
@@ -43,24 +42,6 @@ impl Stats {
     }
 }
 
-/// The state of the nodes of a store.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NodeStats {
-    pub(crate) nodes: u64,
-    pub(crate) breakers_open: u64,
-    pub(crate) connections: u64,
-}
-
-impl NodeStats {
-    pub(crate) fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
-        nodes.into_iter().fold(Self::default(), |node_stats, node| Self {
-            nodes: node_stats.nodes + 1,
-            breakers_open: node_stats.breakers_open + u64::from(node.breaker.is_open()),
-            connections: node_stats.connections + node.connections() as u64,
-        })
-    }
-}
-
 /// The counters that the tasks of a store write.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -80,7 +61,10 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+        // Most numbers that may be zero are.
+        if more > 0 {
+            self.0.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count(&self) -> u64 {

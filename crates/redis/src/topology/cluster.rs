@@ -1,22 +1,22 @@
 //! Cluster: the slot map, kept up to date.
 
-use std::collections::{BTreeMap, HashSet};
-use std::pin::pin;
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use spile_core::StoreError;
 use spile_runtime::{BoxFuture, Runtime, SharedTasks};
 use tokio::sync::{Notify, watch};
 
 use crate::connection::dial_limiter::Backoff;
-use crate::connection::dialer::NodeAddress;
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
-use crate::connection::{Connection, ConnectionError};
-use crate::node::lane::LaneConfig;
+use crate::connection::{Connection, ConnectionError, reporting_delay};
 use crate::node::{Node, ServedNode};
-use crate::store::stats::NodeStats;
+use crate::script::error_reply::not_run;
 use crate::topology::slot::SLOTS;
 use crate::topology::slot_map::{self, SlotRange};
 
@@ -31,94 +31,92 @@ const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 /// its first slot.
 const MAX_ROUNDS_UNLISTED: u8 = 3;
 
-/// Why the map is read again.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum RefreshReason {
-    Interval,
-    Requested,
-}
-
-/// Whether the slot map has been read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Discovery {
-    Pending,
-    Found,
-    /// No seed answers.
-    Failed,
-}
-
 /// A cluster and its nodes in use.
 pub(crate) struct Cluster {
-    config: LaneConfig,
+    pub(crate) dialer: Arc<Dialer>,
     seeds: Vec<Endpoint>,
     map: ArcSwap<SlotMap>,
     nodes: Mutex<BTreeMap<Endpoint, Member>>,
-    discovery: watch::Sender<Discovery>,
+    /// How the last read of the map ended. `None` before the first.
+    last_read: watch::Sender<Option<Result<(), String>>>,
     refresh_requested: Notify,
     /// The task that keeps the map up to date.
     refresh: SharedTasks,
-    /// Why the last read of the map failed. `None` if it succeeded.
-    last_error: Mutex<Option<String>>,
 }
 
 struct Member {
     served: ServedNode,
+    /// In how many maps in a row it was missing. Above zero until it is listed or used.
     rounds_unlisted: u8,
 }
 
 /// Which node serves which slot.
 #[derive(Default)]
 struct SlotMap {
-    /// Sorted ranges that do not overlap.
-    ranges: Vec<(u16, u16, Arc<Node>)>,
-    /// All nodes including replicas. Any of them can be asked for the next map.
-    known_nodes: Vec<Endpoint>,
+    /// Sorted ranges that do not overlap, and their masters.
+    ranges: Vec<(SlotRange, Arc<Node>)>,
 }
 
 impl SlotMap {
-    fn node(&self, slot: u16) -> Option<&Arc<Node>> {
-        let index = self.ranges.partition_point(|(_, last, _)| *last < slot);
-        self.ranges.get(index).filter(|(first, ..)| *first <= slot).map(|(.., node)| node)
+    fn find(&self, slot: u16) -> Option<&(SlotRange, Arc<Node>)> {
+        let index = self.ranges.partition_point(|(range, _)| range.last < slot);
+        self.ranges.get(index).filter(|(range, _)| range.first <= slot)
     }
 }
 
 impl Cluster {
-    pub(crate) fn new(config: LaneConfig, seeds: Vec<Endpoint>) -> Self {
-        Self {
-            config,
+    /// A cluster whose map is read from now on.
+    pub(crate) fn start(dialer: Arc<Dialer>, seeds: Vec<Endpoint>) -> Arc<Self> {
+        let cluster = Arc::new(Self {
+            dialer,
             seeds,
             map: ArcSwap::default(),
             nodes: Mutex::default(),
-            discovery: watch::Sender::new(Discovery::Pending),
+            last_read: watch::Sender::default(),
             refresh_requested: Notify::new(),
             refresh: SharedTasks::default(),
-            last_error: Mutex::default(),
+        });
+        cluster.keep_refreshed();
+        cluster
+    }
+
+    fn runtime(&self) -> &Runtime {
+        &self.dialer.context.runtime
+    }
+
+    /// The node that serves a slot. Waits until the map has been read for the first time.
+    pub(crate) async fn node(&self, slot: u16, deadline: Instant) -> Result<Arc<Node>, StoreError> {
+        let known = || self.map.load().find(slot).map(|(_, node)| Arc::clone(node));
+        if let Some(node) = known() {
+            return Ok(node);
         }
+        let mut last_read = self.last_read.subscribe();
+        match self.runtime().timeout_at(deadline, last_read.wait_for(Option::is_some)).await {
+            Ok(Ok(read)) if *read == Some(Ok(())) => {}
+            _ => return Err(not_run("no node of the cluster answers")),
+        }
+        known().ok_or_else(|| {
+            self.request_refresh();
+            not_run("no node of the cluster serves this slot")
+        })
     }
 
-    pub(crate) const fn runtime(&self) -> &Runtime {
-        &self.config.runtime
-    }
-
-    /// The node that serves a slot. `None` if it is unknown.
-    pub(crate) fn node(&self, slot: u16) -> Option<Arc<Node>> {
-        self.map.load().node(slot).cloned()
+    /// The address of the node that serves a slot.
+    pub(crate) async fn master_of(self: &Arc<Self>, slot: u16) -> Result<Endpoint, ConnectionError> {
+        self.keep_refreshed();
+        let deadline = self.runtime().now() + self.dialer.timeout;
+        self.node(slot, deadline).await.map_err(io::Error::other)?;
+        let master = self.map.load().find(slot).and_then(|(range, _)| range.nodes.first().cloned());
+        master.ok_or(ConnectionError::Closed)
     }
 
     /// The node at the address of a redirection.
     pub(crate) fn node_at(&self, endpoint: &Endpoint) -> Arc<Node> {
         let mut nodes = self.nodes.lock();
-        let node = self.member(&mut nodes, endpoint);
-        if let Some(member) = nodes.get_mut(endpoint) {
-            // It is in use, even if the map does not list it yet.
-            member.rounds_unlisted = 0;
-        }
-        node
-    }
-
-    /// For callers that wait for the first map.
-    pub(crate) fn discovery(&self) -> watch::Receiver<Discovery> {
-        self.discovery.subscribe()
+        let member = self.member(&mut nodes, endpoint);
+        // It is in use, even if the map does not list it yet.
+        member.rounds_unlisted = 0;
+        Arc::clone(&member.served.node)
     }
 
     /// Asks for a new map, because the current one seems out of date.
@@ -126,9 +124,11 @@ impl Cluster {
         self.refresh_requested.notify_one();
     }
 
-    /// The current state of the nodes.
-    pub(crate) fn node_stats(&self) -> NodeStats {
-        NodeStats::of(self.nodes.lock().values().map(|member| &*member.served.node))
+    /// Visits the nodes in use.
+    pub(crate) fn for_each_node(&self, mut visit: impl FnMut(&Endpoint, &Node)) {
+        for (endpoint, member) in &*self.nodes.lock() {
+            visit(endpoint, &member.served.node);
+        }
     }
 
     /// Which nodes are lost, and why. `None` while all of them decide.
@@ -142,13 +142,7 @@ impl Cluster {
             return Some(format!("{} of {} nodes: {}", lost.len(), nodes.len(), lost.join("; ")));
         }
         let is_unknown = nodes.values().all(|member| member.served.node.connections() == 0);
-        self.last_error.lock().clone().filter(|_| is_unknown)
-    }
-
-    /// How many requests each node did not answer in time, since it was first used.
-    pub(crate) fn late_by_node(&self) -> Vec<(String, u64)> {
-        let nodes = self.nodes.lock();
-        nodes.iter().map(|(endpoint, member)| (endpoint.to_string(), member.served.node.late())).collect()
+        self.last_read.borrow().clone().and_then(Result::err).filter(|_| is_unknown)
     }
 
     /// Starts the task that keeps the map up to date on the current runtime, if that of the former one has ended.
@@ -156,7 +150,7 @@ impl Cluster {
     pub(crate) fn keep_refreshed(self: &Arc<Self>) {
         if self.refresh.have_ended() {
             let task = || -> BoxFuture<()> { Box::pin(Arc::clone(self).refresh_forever()) };
-            self.refresh.start(&self.config.runtime, || vec![task()], || ());
+            self.refresh.start(self.runtime(), || vec![task()], || ());
         }
     }
 
@@ -170,65 +164,46 @@ impl Cluster {
         let mut control = None;
         let mut backoff = Backoff::default();
         loop {
-            let started = self.config.runtime.now();
-            let read = self.read_map_reporting_delay(&mut control).await;
-            *self.last_error.lock() = read.as_ref().err().map(ToString::to_string);
-            if read.is_ok() {
-                self.discovery.send_replace(Discovery::Found);
+            let started = self.runtime().now();
+            // A read that takes longer than callers wait fails those that wait for the first map, so that they fail fast.
+            let timeout = self.dialer.context.timeout;
+            let late = || {
+                let why = ConnectionError::Stalled(timeout).to_string();
+                self.last_read.send_modify(|read| _ = read.get_or_insert(Err(why)));
+            };
+            let read = reporting_delay(self.runtime(), timeout, self.read_map(&mut control), late).await;
+            let is_read = read.is_ok();
+            self.last_read.send_replace(Some(read.map_err(|why| why.to_string())));
+            if is_read {
                 backoff = Backoff::default();
-                if self.next_refresh(started).await == RefreshReason::Requested {
+                if self.refresh_is_requested(started).await {
                     // The node that gave this map may be cut off from the others, so another node is asked.
                     control = None;
                 }
             } else {
-                self.fail_discovery();
-                backoff.pause(&self.config.runtime).await;
+                backoff.pause(self.runtime()).await;
             }
         }
     }
 
-    /// Reads the map. A read that takes longer than callers wait fails those that wait for the first map, so that they
-    /// fail fast.
-    async fn read_map_reporting_delay(
-        &self,
-        control: &mut Option<Connection>,
-    ) -> Result<(), ConnectionError> {
-        let mut read = pin!(self.read_map(control));
-        if let Ok(read) = self.config.runtime.timeout(self.config.timeout, &mut read).await {
-            return read;
-        }
-        self.fail_discovery();
-        read.await
-    }
-
-    /// Notes that no node answers, unless the map was read before.
-    fn fail_discovery(&self) {
-        self.discovery.send_if_modified(|discovery| {
-            let first_failure = *discovery == Discovery::Pending;
-            if first_failure {
-                *discovery = Discovery::Failed;
-            }
-            first_failure
-        });
-    }
-
-    async fn next_refresh(&self, started: Instant) -> RefreshReason {
+    /// Waits until the map has to be read again. Returns whether that was requested.
+    async fn refresh_is_requested(&self, started: Instant) -> bool {
         let pause = if self.is_degraded() { DEGRADED_REFRESH_EVERY } else { REFRESH_EVERY };
         tokio::select! {
             // First, so that a request at the end of the interval does not have the map read twice.
             biased;
             () = self.refresh_requested.notified() => {
-                self.config.runtime.sleep_until(started + MIN_REFRESH_INTERVAL).await;
-                RefreshReason::Requested
+                self.runtime().sleep_until(started + MIN_REFRESH_INTERVAL).await;
+                true
             }
-            () = self.config.runtime.sleep_until(started + pause) => RefreshReason::Interval,
+            () = self.runtime().sleep_until(started + pause) => false,
         }
     }
 
     fn is_degraded(&self) -> bool {
         let map = self.map.load();
-        let covered: u32 = map.ranges.iter().map(|(first, last, _)| u32::from(last - first) + 1).sum();
-        covered < u32::from(SLOTS) || map.ranges.iter().any(|(.., node)| node.breaker.is_open())
+        let covered: u32 = map.ranges.iter().map(|(range, _)| u32::from(range.last - range.first) + 1).sum();
+        covered < u32::from(SLOTS) || map.ranges.iter().any(|(_, node)| node.breaker.is_open())
     }
 
     /// Asks over the open connection, or else all known nodes one after the other.
@@ -240,10 +215,9 @@ impl Cluster {
             return Ok(());
         }
         let mut last = ConnectionError::Closed;
-        let known = self.map.load_full();
-        for endpoint in slot_map::candidates(&known.known_nodes, &self.seeds, self.runtime()) {
+        for endpoint in self.candidates() {
             let read = async {
-                let mut connection = self.config.dialer.open(&endpoint).await?;
+                let mut connection = self.dialer.open(&endpoint).await?;
                 self.read_map_from(&mut connection).await?;
                 Ok(connection)
             };
@@ -258,45 +232,49 @@ impl Cluster {
         Err(last)
     }
 
+    /// The nodes that can be asked for the map, in random order: all of the last one, replicas too, and the seeds.
+    fn candidates(&self) -> Vec<Endpoint> {
+        let map = self.map.load();
+        let known = map.ranges.iter().flat_map(|(range, _)| &range.nodes);
+        let mut all: Vec<_> = known.chain(&self.seeds).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        self.runtime().shuffle(&mut all);
+        all
+    }
+
     async fn read_map_from(&self, connection: &mut Connection) -> Result<(), ConnectionError> {
         let ranges = slot_map::read(connection, self.runtime()).await?;
         if ranges.is_empty() {
             // A node that was reset or never joined has an empty map. Another node may have a full one.
             return Err(ConnectionError::Refused("the node belongs to no cluster".into()));
         }
-        self.apply(&ranges);
+        self.apply(ranges);
         Ok(())
     }
 
-    fn apply(&self, ranges: &[SlotRange]) {
+    fn apply(&self, ranges: Vec<SlotRange>) {
         let mut nodes = self.nodes.lock();
-        let masters: HashSet<&Endpoint> = ranges.iter().filter_map(|range| range.nodes.first()).collect();
+        nodes.values_mut().for_each(|member| member.rounds_unlisted += 1);
         let mut map = SlotMap::default();
         for range in ranges {
-            if let Some(master) = range.nodes.first() {
-                let node = self.member(&mut nodes, master);
-                let is_new = !map.ranges.iter().any(|(.., known)| Arc::ptr_eq(known, &node));
-                if let Some(prefix) = self.config.cluster_prefix.as_ref().filter(|_| is_new) {
-                    node.serves(range.first, prefix);
-                }
-                map.ranges.push((range.first, range.last, node));
+            let Some(master) = range.nodes.first() else { continue };
+            let member = self.member(&mut nodes, master);
+            if std::mem::take(&mut member.rounds_unlisted) > 0 {
+                member.served.node.serves(range.first);
             }
-            map.known_nodes.extend(range.nodes.iter().cloned());
+            map.ranges.push((range, Arc::clone(&member.served.node)));
         }
-        map.ranges.sort_by_key(|(first, ..)| *first);
-        nodes.retain(|endpoint, member| {
-            let unnamed = !masters.contains(endpoint);
-            member.rounds_unlisted = if unnamed { member.rounds_unlisted + 1 } else { 0 };
-            member.rounds_unlisted < MAX_ROUNDS_UNLISTED
-        });
+        map.ranges.sort_by_key(|(range, _)| range.first);
+        nodes.retain(|_, member| member.rounds_unlisted < MAX_ROUNDS_UNLISTED);
         self.map.store(Arc::new(map));
     }
 
-    fn member(&self, nodes: &mut BTreeMap<Endpoint, Member>, endpoint: &Endpoint) -> Arc<Node> {
+    fn member<'a>(&self, nodes: &'a mut BTreeMap<Endpoint, Member>, endpoint: &Endpoint) -> &'a mut Member {
         let start = || {
-            let config = LaneConfig { address: NodeAddress::Fixed(endpoint.clone()), ..self.config.clone() };
-            Member { served: ServedNode::start(config), rounds_unlisted: 0 }
+            let served = ServedNode::start(&self.dialer, NodeAddress::Fixed(endpoint.clone()), true);
+            Member { served, rounds_unlisted: 1 }
         };
-        nodes.entry(endpoint.clone()).or_insert_with(start).served.node.clone()
+        nodes.entry(endpoint.clone()).or_insert_with(start)
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod cluster;
 pub(crate) mod sentinel;
 pub(crate) mod slot;
-pub(crate) mod slot_map;
+mod slot_map;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use spile_core::StoreError;
 use spile_runtime::Runtime;
 
-use crate::connection::dialer::NodeAddress;
+use crate::connection::dial_limiter::DialPriority;
+use crate::connection::dialer::{Dialer, NodeAddress};
 use crate::connection::endpoint::Endpoint;
 use crate::node::{Node, ServedNode};
 use crate::script::error_reply::{Rejection, not_run};
 use crate::script::request::BatchGroup;
-use crate::store::stats::NodeStats;
-use crate::topology::cluster::{Cluster, Discovery};
+use crate::topology::cluster::Cluster;
 
 /// The pause before the first retry of a request that Redis did not run. It doubles with each retry.
 const RETRY_PAUSE: Duration = Duration::from_millis(3);
@@ -28,14 +28,6 @@ const MAX_REDIRECTIONS: u32 = 5;
 
 /// How many redirections are followed without a pause.
 const IMMEDIATE_REDIRECTIONS: u32 = 2;
-
-/// Where the nodes of a store are.
-pub(crate) enum NodeSource {
-    /// A standalone server, or the master behind Sentinel.
-    Single(NodeAddress),
-    /// The seeds of a cluster.
-    Cluster(Vec<Endpoint>),
-}
 
 /// All nodes of a store.
 pub(crate) enum Router {
@@ -72,12 +64,9 @@ impl Router {
             Self::Cluster(cluster) => cluster,
         };
         cluster.keep_refreshed();
-        if let Some(endpoint) = &attempt.to {
-            return Ok(cluster.node_at(endpoint));
-        }
-        match cluster.node(slot) {
-            Some(node) => Ok(node),
-            None => wait_for_node(cluster, slot, deadline).await,
+        match &attempt.to {
+            Some(endpoint) => Ok(cluster.node_at(endpoint)),
+            None => cluster.node(slot, deadline).await,
         }
     }
 
@@ -115,22 +104,24 @@ impl Router {
         }
     }
 
-    /// The current state of the nodes.
-    pub(crate) fn node_stats(&self) -> NodeStats {
+    /// Visits the nodes in use. Only members of a cluster have an address here.
+    pub(crate) fn for_each_node(&self, mut visit: impl FnMut(Option<&Endpoint>, &Node)) {
         match self {
-            Self::Single(served) => NodeStats::of([&*served.node]),
-            Self::Cluster(cluster) => cluster.node_stats(),
+            Self::Single(served) => visit(None, &served.node),
+            Self::Cluster(cluster) => cluster.for_each_node(|endpoint, node| visit(Some(endpoint), node)),
         }
     }
 
-    /// Why a node cannot be reached. `None` if all are reachable.
-    pub(crate) fn late_by_node(&self) -> Vec<(String, u64)> {
-        match self {
-            Self::Single(_) => Vec::new(),
-            Self::Cluster(cluster) => cluster.late_by_node(),
-        }
+    /// The address of the node that serves a slot, and the dialer to reach it beside decisions.
+    pub(crate) fn beside_decisions(&self, slot: u16) -> (NodeAddress, Dialer) {
+        let (address, dialer) = match self {
+            Self::Single(served) => (served.node.address.apart(), &served.node.dialer),
+            Self::Cluster(cluster) => (NodeAddress::OfSlot(Arc::clone(cluster), slot), &cluster.dialer),
+        };
+        (address, Dialer { priority: DialPriority::Background, ..Dialer::clone(dialer) })
     }
 
+    /// Why a node cannot be reached or refuses to write. `None` if all decide.
     pub(crate) fn trouble(&self) -> Option<String> {
         match self {
             Self::Single(served) => served.node.trouble(),
@@ -163,21 +154,4 @@ impl NodeAttempt {
 
 fn jittered(pause: Duration, runtime: &Runtime) -> Duration {
     pause.mul_f64(0.5 + runtime.random_share())
-}
-
-async fn wait_for_node(cluster: &Cluster, slot: u16, deadline: Instant) -> Result<Arc<Node>, StoreError> {
-    let mut discovery = cluster.discovery();
-    let known = async {
-        discovery
-            .wait_for(|discovery| *discovery != Discovery::Pending)
-            .await
-            .is_ok_and(|discovery| *discovery == Discovery::Found)
-    };
-    if !cluster.runtime().timeout_at(deadline, known).await.unwrap_or(false) {
-        return Err(not_run("no node of the cluster answers"));
-    }
-    cluster.node(slot).ok_or_else(|| {
-        cluster.request_refresh();
-        not_run("no node of the cluster serves this slot")
-    })
 }

@@ -7,18 +7,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use spile_resp::Value;
 
-use crate::connection::dial_limiter::{Backoff, DialPriority};
+use crate::connection::dial_limiter::DialPriority;
 use crate::connection::dialer::Dialer;
 use crate::connection::endpoint::Endpoint;
 use crate::connection::{Connection, ConnectionError, accepted, in_time};
 use crate::node::Node;
-use crate::session::next_message;
+use crate::session::keep_subscribed;
 
 /// The timeout of connecting to one sentinel, and again of its reply. Then the next one is asked.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(200);
-
-/// The pause after a sentinel refused the subscription. It is asked for the master each time.
-const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// The sentinels that watch one master.
 pub(crate) struct Sentinels {
@@ -42,6 +39,13 @@ struct MasterAddress {
 impl Sentinels {
     pub(crate) fn new(addresses: Vec<Endpoint>, master: String, dialer: Dialer) -> Self {
         Self { addresses, master, dialer, preferred: AtomicUsize::new(0), newest: Mutex::default() }
+    }
+
+    /// The same sentinels, asked in the background. The newest master is known to each apart: a session that has heard of it must not hide
+    /// it from the decisions.
+    pub(crate) fn apart(&self) -> Self {
+        let dialer = Dialer { priority: DialPriority::Background, ..self.dialer.clone() };
+        Self::new(self.addresses.clone(), self.master.clone(), dialer)
     }
 
     /// The master, from the first sentinel whose epoch is not older than the newest known one.
@@ -68,25 +72,20 @@ impl Sentinels {
     /// Subscribes to changes of master at one sentinel, and passes them to `node`. Sets a warning while the
     /// subscription fails. Never returns.
     pub(crate) async fn watch(self: Arc<Self>, index: usize, node: Arc<Node>) {
-        let (warnings, subject) =
-            (&self.dialer.counters.warnings, format!("sentinel {}", self.addresses[index]));
-        let mut backoff = Backoff::default();
-        loop {
-            match self.subscribed(index, &node).await {
-                Ok(connection) => {
-                    warnings.clear(&subject);
-                    backoff = Backoff::default();
-                    self.listen(index, connection, &node).await;
-                }
-                Err(why) => {
-                    warnings.set(&subject, format!("a change of master is not heard from it: {why}"));
-                    if let ConnectionError::Refused(_) = why {
-                        self.dialer.runtime.sleep(REFUSED_PAUSE).await;
-                    }
-                }
+        let (context, subject) = (&self.dialer.context, format!("sentinel {}", self.addresses[index]));
+        let report = |why| match why {
+            None => context.counters.warnings.clear(&subject),
+            Some(why) => {
+                let why = format!("a change of master is not heard from it: {why}");
+                context.counters.warnings.set(&subject, why);
             }
-            backoff.pause(&self.dialer.runtime).await;
-        }
+        };
+        let heard = |message: &Value| {
+            if let Some(master) = self.switched_to(message) {
+                self.moved(index, &node, master);
+            }
+        };
+        keep_subscribed(&context.runtime, || self.subscribed(index, &node), report, heard).await;
     }
 
     fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
@@ -125,33 +124,24 @@ impl Sentinels {
 
     async fn ask(&self, sentinel: &Endpoint) -> Result<MasterAddress, ConnectionError> {
         let mut connection = self.dialer.open(sentinel).await?;
-        in_time(&self.dialer.runtime, TIMEOUT, self.ask_over(&mut connection)).await
-    }
-
-    async fn ask_over(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
-        let question: [&[u8]; 3] = [b"SENTINEL", b"MASTER", self.master.as_bytes()];
-        let reply = connection.command(&question).await?;
-        if let Some(reported) = reply.as_array().and_then(parse_master) {
-            return Ok(reported);
-        }
-        match reply {
-            // An ACL may allow clients only to ask for the address. The answer then has no epoch.
-            Value::Error(refusal) if refusal.starts_with("NOPERM") => self.ask_for_address(connection).await,
-            Value::Error(refusal) => Err(ConnectionError::Refused(refusal)),
-            _ => Err(self.unknown()),
-        }
-    }
-
-    async fn ask_for_address(&self, connection: &mut Connection) -> Result<MasterAddress, ConnectionError> {
-        let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", self.master.as_bytes()];
-        let reply = accepted(connection.command(&question).await?)?;
-        let [host, port] = reply.as_array().unwrap_or_default() else { return Err(self.unknown()) };
-        let endpoint = endpoint(host, port).ok_or_else(|| self.unknown())?;
-        Ok(MasterAddress { epoch: 0, endpoint })
-    }
-
-    fn unknown(&self) -> ConnectionError {
-        ConnectionError::Refused(format!("the sentinel knows no master {}", self.master))
+        in_time(&self.dialer.context.runtime, TIMEOUT, async {
+            let name = self.master.as_bytes();
+            let reported = match connection.command(&[b"SENTINEL", b"MASTER", name]).await? {
+                // An ACL may allow clients only to ask for the address. The answer then has no epoch.
+                Value::Error(refusal) if refusal.starts_with("NOPERM") => {
+                    let question: [&[u8]; 3] = [b"SENTINEL", b"get-master-addr-by-name", name];
+                    match accepted(connection.command(&question).await?)?.as_array() {
+                        Some([host, port]) => master_address(0, host, port),
+                        _ => None,
+                    }
+                }
+                reply => accepted(reply)?.as_array().and_then(parse_master),
+            };
+            let unknown =
+                || ConnectionError::Refused(format!("the sentinel knows no master {}", self.master));
+            reported.ok_or_else(unknown)
+        })
+        .await
     }
 
     /// Subscribes to the changes of one sentinel.
@@ -161,7 +151,7 @@ impl Sentinels {
         let background = Dialer { priority: DialPriority::Background, ..self.dialer.clone() };
         let mut connection = background.open(sentinel).await?;
         let subscription: [&[u8]; 2] = [b"SUBSCRIBE", b"+switch-master"];
-        let subscribed = connection.ask(&subscription, TIMEOUT, &self.dialer.runtime).await;
+        let subscribed = connection.ask(&subscription, TIMEOUT, &self.dialer.context.runtime).await;
         // The master may have changed before the subscription, or the subscription may have failed, so the sentinel is
         // asked too.
         if let Ok(reported) = self.ask(sentinel).await
@@ -170,15 +160,6 @@ impl Sentinels {
             self.moved(index, node, reported.endpoint);
         }
         subscribed.map(|_| connection)
-    }
-
-    /// Reads messages until the connection is lost.
-    async fn listen(&self, index: usize, mut connection: Connection, node: &Node) {
-        while let Ok(message) = next_message(&mut connection, &self.dialer.runtime).await {
-            if let Some(master) = self.switched_to(&message) {
-                self.moved(index, node, master);
-            }
-        }
     }
 
     /// This sentinel is asked first from now on: the others may not know the change yet.
@@ -203,9 +184,9 @@ fn parse_master(pairs: &[Value]) -> Option<MasterAddress> {
     let value =
         |name: &str| pairs.chunks_exact(2).find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1]);
     let epoch = value("config-epoch")?.as_str()?.parse().ok()?;
-    Some(MasterAddress { epoch, endpoint: endpoint(value("ip")?, value("port")?)? })
+    master_address(epoch, value("ip")?, value("port")?)
 }
 
-fn endpoint(host: &Value, port: &Value) -> Option<Endpoint> {
-    Some(Endpoint::tcp(host.as_str()?, port.as_str()?.parse().ok()?))
+fn master_address(epoch: u64, host: &Value, port: &Value) -> Option<MasterAddress> {
+    Some(MasterAddress { epoch, endpoint: Endpoint::tcp(host.as_str()?, port.as_str()?.parse().ok()?) })
 }

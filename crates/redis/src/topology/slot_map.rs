@@ -25,37 +25,37 @@ pub(crate) async fn read(
     runtime: &Runtime,
 ) -> Result<Vec<SlotRange>, ConnectionError> {
     let reply = connection.ask(&[b"CLUSTER", b"SLOTS"], MAP_TIMEOUT, runtime).await?;
-    Ok(parse(&reply, connection.endpoint()).ok_or(InvalidReply)?)
+    let asked = connection.endpoint();
+    let ranges = reply.as_array().ok_or(InvalidReply)?.iter().map(|range| parse_range(range, asked));
+    Ok(ranges.collect::<Option<_>>().ok_or(InvalidReply)?)
 }
 
-/// The nodes that can be asked for the map, in random order.
-pub(crate) fn candidates(known: &[Endpoint], seeds: &[Endpoint], runtime: &Runtime) -> Vec<Endpoint> {
-    let mut all: Vec<_> = known.iter().chain(seeds).cloned().collect();
-    all.sort_unstable();
-    all.dedup();
-    runtime.shuffle(&mut all);
-    all
-}
-
-/// Parses the reply of the node `asked`.
-fn parse(reply: &Value, asked: &Endpoint) -> Option<Vec<SlotRange>> {
-    reply.as_array()?.iter().map(|range| parse_range(range, asked)).collect()
-}
-
+/// Parses a range of the reply of the node `asked`. A node that does not know its own address leaves it out: it is the one that was asked.
 fn parse_range(range: &Value, asked: &Endpoint) -> Option<SlotRange> {
     let [first, last, nodes @ ..] = range.as_array()? else { return None };
     let slot = |value: &Value| u16::try_from(value.as_int()?).ok().filter(|slot| *slot < SLOTS);
-    let nodes: Option<Vec<_>> = nodes.iter().map(|node| parse_node(node, asked)).collect();
+    let node = |node: &Value| {
+        let [host, port, ..] = node.as_array()? else { return None };
+        asked.redirected(&format!("{}:{}", host.as_str().unwrap_or_default(), port.as_int()?))
+    };
     let (first, last) = (slot(first)?, slot(last)?);
-    (first <= last).then_some(SlotRange { first, last, nodes: nodes? })
+    let nodes = nodes.iter().map(node).collect::<Option<_>>()?;
+    (first <= last).then_some(SlotRange { first, last, nodes })
 }
 
-/// A node that does not know its own address leaves it out. It then has the address that was asked.
-fn parse_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
-    let [host, port, ..] = node.as_array()? else { return None };
-    let port = u16::try_from(port.as_int()?).ok()?;
-    match (host.as_str().unwrap_or_default(), asked) {
-        ("" | "?", Endpoint::Tcp { host, .. }) => Some(Endpoint::tcp(host, port)),
-        (host, _) => Some(Endpoint::tcp(host, port)),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_an_address_is_the_one_that_was_asked() {
+        let asked = Endpoint::tcp("10.0.0.1", 7000);
+        let node = |host| Value::Array(vec![host, Value::Int(7001)]);
+        let text = |text: &str| Value::Text(text.into());
+        let hosts = [text(""), text("?"), Value::Nil, text("10.0.0.2"), text("fd00::2")];
+        let range = [Value::Int(0), Value::Int(9)].into_iter().chain(hosts.map(node)).collect();
+        let nodes = parse_range(&Value::Array(range), &asked).map(|range| range.nodes);
+        let expected = ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "fd00::2"];
+        assert_eq!(nodes, Some(expected.map(|host| Endpoint::tcp(host, 7001)).to_vec()));
     }
 }

@@ -12,8 +12,12 @@
     if takes and not ended[set] then
       local count = ask('ZCARD', key)
       if not count and not refusal then
-        ask('DEL', key)
-        out[3] = out[3] + 1
+        -- Tries a write that needs memory before the deletion, because Redis checks its memory only before the first write.
+        ask('ZADD', key, 0, permit)
+        if not refusal then
+          ask('DEL', key)
+          out[3] = out[3] + 1
+        end
       end
       counts[set] = count and count > 0 and ask('ZCOUNT', key, '(' .. now_text, '+inf') or 0
       ended[set] = (count or 0) - counts[set]

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use spile_core::{Charges, FakeClock, Inspect, Kept, Limit, SpendTime, StoreExt};
-use spile_redis::RedisStore;
+use spile_redis::{RedisStore, TimeSource};
 use spile_testkit::redis::RedisServer;
 
-use crate::common::{self, charges, patient, store_on};
+use crate::common::{self, charges, patient};
 
 const BUCKET: &str = "spile:{ann}:limit";
 
@@ -99,13 +99,14 @@ async fn no_question_leaves_a_bucket_that_expires_before_its_limit_has_filled_it
 async fn a_bucket_that_is_ahead_of_the_clock_lives_until_the_clock_has_caught_up_and_filled_it() {
     let server = RedisServer::start();
     let clock = FakeClock::default();
-    let store = store_on(&server.url(), clock.clone());
-    let key = format!("{}ann}}:limit", store.key_pattern().trim_end_matches('*'));
+    let store =
+        patient(&server.url()).prefix("spile").time(TimeSource::client(clock.clone())).build().unwrap();
+    let key = "spile:{ann}:limit";
     store.spend(&charges("ann", "10, 10/s", 1)).await.unwrap();
     clock.step_back(Duration::from_millis(900));
-    server.command(&["PEXPIRE", &key, "1500"]);
+    server.command(&["PEXPIRE", key, "1500"]);
     store.spend(&charges("ann", "10, 10/s", 9)).await.unwrap();
-    assert!(ttl_ms(&server, &key) > 1_900, "0.9 s to catch up and a second to fill");
+    assert!(ttl_ms(&server, key) > 1_900, "0.9 s to catch up and a second to fill");
 }
 
 #[tokio::test]

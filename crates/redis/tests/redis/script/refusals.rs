@@ -115,6 +115,28 @@ async fn without_memory_a_permit_that_has_ended_lets_no_other_be_taken() {
     }
 }
 
+/// Removing what is in the place of a set is a write that Redis always allows.
+#[tokio::test]
+async fn without_memory_what_is_no_set_of_permits_lets_none_be_taken() {
+    for flavour in Flavour::ALL {
+        let server = RedisServer::builder().flavour(flavour).line("maxmemory-policy noeviction").start();
+        let store = patient(&server.url()).prefix("spile").build().unwrap();
+        let (jobs, id) = (
+            jobs(1, 30),
+            PermitId::new(spile_core::Micros::from_secs(1), std::time::Duration::ZERO, 1, "").unwrap(),
+        );
+        let set = "spile:{ann}:permits:limit";
+        server.command(&["SET", set, "x"]);
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let error = store.permit(&jobs, &id, PermitStep::Acquire).await.expect_err("no memory");
+        assert!(!error.may_have_run(), "{flavour:?} {error}");
+        server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        assert_eq!(server.command(&["GET", set]).text(), "x", "{flavour:?}: nothing was written");
+        assert!(store.permit(&jobs, &id, PermitStep::Acquire).await.unwrap().allowed, "{flavour:?}");
+        assert_eq!(store.stats().repairs, 1, "{flavour:?}");
+    }
+}
+
 #[tokio::test]
 async fn without_memory_denials_and_peeks_are_answered_and_nothing_else_is_charged() {
     for flavour in Flavour::ALL {
