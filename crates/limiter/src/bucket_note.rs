@@ -6,7 +6,7 @@ use spile_core::{Amount, Bucket, Limit, Micros};
 const DRIFT: u64 = 1_000;
 
 /// A bucket as an answer of the store reported it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct BucketNote {
     pub(crate) bucket: Bucket,
     /// The store's time in its answer.

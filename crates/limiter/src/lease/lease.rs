@@ -35,8 +35,10 @@ pub(super) struct Lease {
     pub(super) key: Arc<str>,
     /// The limit of the last question.
     pub(super) limit: NamedLimit,
-    /// The oldest first.
+    /// The oldest first. Those with the same note are neighbours.
     lots: Vec<Lot>,
+    /// The amount set aside for questions in flight. They may spend it at any moment.
+    aside: Amount,
     /// The version of the limits in which a question last named this limit.
     pub(super) confirmed: u32,
     /// Incremented when all tokens become void: the bucket was reset, or its limit has changed.
@@ -110,6 +112,7 @@ impl Lease {
             key: charge.key().as_str().into(),
             limit: charge.limit().clone(),
             lots: Vec::new(),
+            aside: Amount::ZERO,
             confirmed: 0,
             epoch: 0,
             is_kept: false,
@@ -147,6 +150,9 @@ impl Lease {
         let more = if asked == LeaseQuestion::InChain { refill } else { Amount::ZERO };
         if let Some(note) = self.note.filter(|note| self.covers(cost, note, more, now)) {
             let aside = self.set_aside(cost.amount(), more, now);
+            if asked != LeaseQuestion::InChain {
+                self.resolve(&aside, true);
+            }
             return LeaseAnswer::Covers(self.with_lots(&note), aside);
         }
         let paced = if asked == LeaseQuestion::Alone { self.pace(cost, now) } else { None };
@@ -183,12 +189,13 @@ impl Lease {
 
     /// The amount that may be spent, also if the bucket gains `more` until then.
     fn usable(&self, more: Amount, now: Micros) -> Amount {
-        self.lots.iter().map(|lot| self.usable_of(lot, more, now)).sum()
+        let mut shared = SharedRoom::default();
+        self.lots.iter().map(|lot| self.usable_of(lot, &mut shared, more, now)).sum()
     }
 
-    fn usable_of(&self, lot: &Lot, more: Amount, now: Micros) -> Amount {
+    fn usable_of(&self, lot: &Lot, shared: &mut SharedRoom, more: Amount, now: Micros) -> Amount {
         let is_live = self.is_ahead(self.end_of(lot), now);
-        if is_live { lot.amount.min(lot.room(more, now)) } else { Amount::ZERO }
+        shared.part_of(lot, self.aside + more, now).min(if is_live { lot.amount } else { Amount::ZERO })
     }
 
     /// When the rest of a lot goes back to the store.
@@ -204,21 +211,35 @@ impl Lease {
     /// Takes up to `amount` out of the lots, the oldest first.
     fn set_aside(&mut self, amount: Amount, more: Amount, now: Micros) -> SetAside {
         let mut lots = std::mem::take(&mut self.lots);
-        let (mut missing, mut oldest) = (amount, None);
+        let (mut missing, mut oldest, mut shared) = (amount, None, SharedRoom::default());
         for lot in &mut lots {
-            let some = self.usable_of(lot, more, now).min(missing);
+            let some = self.usable_of(lot, &mut shared, more, now).min(missing);
             lot.amount = lot.amount - some;
             missing = missing - some;
             oldest = oldest.or((some > Amount::ZERO).then_some(*lot));
         }
         lots.retain(|lot| lot.amount > Amount::ZERO);
         self.lots = lots;
+        self.aside = self.aside + (amount - missing);
         SetAside { lot: oldest.map(|lot| Lot { amount: amount - missing, ..lot }) }
     }
 
-    /// Puts tokens back that were set aside and not spent. Returns whether a task has to be started that returns them to the store.
-    pub(super) fn put_back(&mut self, aside: &SetAside) -> bool {
-        aside.lot.is_some_and(|lot| self.put(0, lot))
+    /// Ends the time that tokens were set aside: they were spent, or return. Returns whether a task has to be started that returns them
+    /// to the store.
+    pub(super) fn resolve(&mut self, aside: &SetAside, is_spent: bool) -> bool {
+        let Some(lot) = aside.lot.filter(|lot| lot.epoch == self.epoch) else { return false };
+        self.aside = self.aside.above(lot.amount);
+        if is_spent {
+            return false;
+        }
+        match self.lots.first_mut() {
+            // The rest of the same grant, which has learned of answers in the meantime.
+            Some(rest) if rest.came == lot.came => {
+                rest.amount = rest.amount + lot.amount;
+                false
+            }
+            _ => self.put(0, lot.informed(self.note)),
+        }
     }
 
     /// Adds a lot, unless it is void. Returns whether a task has to be started that returns it to the store.
@@ -302,16 +323,13 @@ impl Lease {
         if self.note.is_none_or(|known| !known.is_later_than(&note)) {
             self.note = Some(note);
         }
-        for lot in self.lots.iter_mut().filter(|lot| note.is_later_than(&lot.bucket)) {
-            if note.at_most(&lot.limit, note.heard) > lot.bucket.at_most(&lot.limit, note.heard) {
-                lot.bucket = note;
-            }
-        }
+        self.lots.iter_mut().for_each(|lot| *lot = lot.informed(Some(note)));
     }
 
     /// Drops all tokens, also those set aside or in flight: the bucket was reset, or its limit has changed.
     pub(super) fn forget(&mut self) {
         self.lots.clear();
+        self.aside = Amount::ZERO;
         self.note = None;
         self.epoch = self.epoch.wrapping_add(1);
     }
@@ -380,8 +398,9 @@ impl Lease {
     /// Each lot is held against the bucket as it was after the grant. Tokens that others took since then count as still in the
     /// bucket, so that all lots of all instances have room together.
     fn drop_overflow(&mut self, now: Micros) {
+        let mut shared = SharedRoom::default();
         for lot in &mut self.lots {
-            lot.amount = lot.amount.min(lot.room(Amount::ZERO, now));
+            lot.amount = shared.part_of(lot, Amount::ZERO, now);
         }
         self.lots.retain(|lot| lot.amount > Amount::ZERO);
     }
@@ -422,7 +441,35 @@ impl Lease {
     }
 }
 
+/// The room in a bucket that lots with the same note share: the note counts none of them as still in the bucket.
+#[derive(Default)]
+struct SharedRoom {
+    note: Option<BucketNote>,
+    taken: Amount,
+}
+
+impl SharedRoom {
+    /// The part of a lot that has room beside the lots before it and `more`.
+    fn part_of(&mut self, lot: &Lot, more: Amount, now: Micros) -> Amount {
+        if self.note != Some(lot.bucket) {
+            *self = Self { note: Some(lot.bucket), taken: Amount::ZERO };
+        }
+        let part = lot.amount.min(lot.room(self.taken + more, now));
+        self.taken = self.taken + part;
+        part
+    }
+}
+
 impl Lot {
+    /// Returns the lot with this note, if that is later and shows the bucket fuller than time can have made it.
+    fn informed(self, note: Option<BucketNote>) -> Self {
+        let is_fuller = |note: &BucketNote| {
+            note.is_later_than(&self.bucket)
+                && note.at_most(&self.limit, note.heard) > self.bucket.at_most(&self.limit, note.heard)
+        };
+        Self { bucket: note.filter(is_fuller).unwrap_or(self.bucket), ..self }
+    }
+
     /// The free part of the bucket, assuming that it is as full as it can be now plus `more`.
     fn room(&self, more: Amount, now: Micros) -> Amount {
         self.limit.capacity().above(self.bucket.at_most(&self.limit, now) + more)

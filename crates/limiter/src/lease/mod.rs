@@ -138,9 +138,11 @@ impl Leases {
         self.with(charge, |lease| lease.start_portion(now)).flatten()
     }
 
-    /// Puts tokens back that were set aside for a charge. Returns whether a task has to be started that returns them to the store.
-    pub(crate) fn put_back(&self, charge: &Charge<'_>, aside: &SetAside) -> bool {
-        aside.amount() > Amount::ZERO && self.with(charge, |lease| lease.put_back(aside)).unwrap_or(false)
+    /// Ends the time that tokens were set aside for a charge: they were spent, or return to the lease. Returns whether a task has to be
+    /// started that returns them to the store.
+    pub(crate) fn resolve(&self, charge: &Charge<'_>, aside: &SetAside, is_spent: bool) -> bool {
+        let resolve = |lease: &mut Lease| lease.resolve(aside, is_spent);
+        aside.amount() > Amount::ZERO && self.with(charge, resolve).unwrap_or(false)
     }
 
     /// Notes that a caller was denied and waits as long as the outcome says.

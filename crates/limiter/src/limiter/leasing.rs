@@ -313,9 +313,9 @@ fn with_lent(bucket: Bucket, limit: &NamedLimit, lent: Amount, at: Micros) -> Bu
 
 impl<S: Store> Drop for LeaseShare<'_, S> {
     fn drop(&mut self) {
-        let Some(leases) = self.limiter.leases.as_ref().filter(|_| !self.is_spent) else { return };
+        let Some(leases) = &self.limiter.leases else { return };
         for (charge, part) in self.charges.iter().zip(&self.parts) {
-            if leases.put_back(charge, &part.aside) {
+            if leases.resolve(charge, &part.aside, self.is_spent) {
                 (self.limiter.start_work)(self.limiter, BackgroundWork::Keep(Portion::of(charge)));
             }
         }

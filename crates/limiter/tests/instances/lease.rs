@@ -633,3 +633,41 @@ async fn futures_now<T>(mut future: std::pin::Pin<&mut (impl Future<Output = T> 
     })
     .await
 }
+
+/// Asks this often at each instance, at a cost, while calls take this long there and back.
+async fn ask_all(fleet: &mut Fleet, bursts: &[(usize, u32, u64, u64)]) {
+    for &(instance, questions, cost, trip_us) in bursts {
+        let trip = Duration::from_micros(trip_us);
+        fleet.store.takes(Trip { there: trip, back: trip });
+        for _ in 0..questions {
+            let _ = fleet.ask(instance, cost).await;
+        }
+    }
+}
+
+/// The lease has more tokens than the bucket has room, and a denied question sets a part of them aside.
+#[tokio::test(start_paused = true)]
+async fn tokens_that_return_from_a_denied_question_share_the_room_of_the_rest() {
+    let mut fleet = Fleet::new(2, Limit::per_second(958).burst(1_331).lease(Duration::from_millis(550)));
+    ask_all(&mut fleet, &[(1, 10, 1, 458), (1, 2, 1_328, 833)]).await;
+    fleet.pass(Duration::from_micros(12_382)).await;
+    ask_all(&mut fleet, &[(0, 31, 1, 211)]).await;
+    assert_eq!(fleet.account.overdrawn(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_that_are_set_aside_take_room_from_the_rest() {
+    let mut fleet = Fleet::new(1, Limit::per_second(958).burst(1_331).lease(Duration::from_millis(550)));
+    ask_all(&mut fleet, &[(0, 10, 1, 458)]).await;
+    let leased = fleet.here(0);
+    fleet.store.set_hanging(true);
+    let limiter = fleet.instances[0].clone();
+    let mut asked = Box::pin(limiter.allow("ann", ["hot"], 1_300));
+    assert!(futures_now(asked.as_mut()).await.is_none());
+    let rest = fleet.here(0);
+    assert!(rest > 0 && rest < leased, "{rest} of {leased}");
+    // The bucket gains a few tokens meanwhile, and may be drained by the question in flight.
+    fleet.clocks.advance(Duration::from_millis(5));
+    let mut second = Box::pin(limiter.allow("ann", ["hot"], rest));
+    assert!(futures_now(second.as_mut()).await.is_none(), "the rest was spent, too");
+}
