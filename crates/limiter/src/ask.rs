@@ -14,19 +14,11 @@ use crate::observer::RuleName;
 #[derive(Clone, Debug)]
 #[must_use = "a question decides nothing until it is asked"]
 pub struct Ask<'a> {
-    pub(crate) enforced: AskedEnforced<'a>,
+    /// The enforced charges. `None` if no limit applies.
+    pub(crate) charges: Option<Charges<'a>>,
     /// Evaluated if the enforced charges allow the request.
     pub(crate) shadow: &'a [Chain],
     pub(crate) options: AskOptions<'a>,
-}
-
-/// The part of a question that decides.
-#[derive(Clone, Debug)]
-pub(crate) enum AskedEnforced<'a> {
-    Charged(Charges<'a>),
-    /// Charges that spend nothing and are not observed.
-    Peeked(Charges<'a>),
-    Unlimited,
 }
 
 /// Charges, who asks about them, and how: a question about at least one bucket.
@@ -59,6 +51,8 @@ pub(crate) enum AskedAction {
     Spend,
     /// Spends nothing.
     Peek,
+    /// Spends nothing of the enforced charges.
+    PeekEnforced,
     /// Spends them so that they can be settled by this id.
     Reserve(ReservationId),
 }
@@ -132,10 +126,8 @@ impl<'a> Ask<'a> {
 
     /// Peeks at the enforced charges: they spend nothing. Charges in shadow mode that spend something are spent.
     #[inline]
-    pub fn peeking_enforced(mut self) -> Self {
-        if let AskedEnforced::Charged(charges) = self.enforced {
-            self.enforced = AskedEnforced::Peeked(charges);
-        }
+    pub const fn peeking_enforced(mut self) -> Self {
+        self.options.action = AskedAction::PeekEnforced;
         self
     }
 
@@ -157,7 +149,7 @@ impl<'a> From<&'a Owed> for Ask<'a> {
             Enforced::Unlimited { rule, tenant } => {
                 let (rule, tenant) = (rule.as_deref().map(RuleName::new), tenant.as_deref());
                 let options = AskOptions { rule, tenant, ..AskOptions::default() };
-                Self { enforced: AskedEnforced::Unlimited, shadow, options }
+                Self { charges: None, shadow, options }
             }
         }
     }
@@ -181,7 +173,7 @@ impl<'a> From<Charges<'a>> for Ask<'a> {
 impl<'a> From<AskedCharges<'a>> for Ask<'a> {
     #[inline]
     fn from(AskedCharges { charges, options }: AskedCharges<'a>) -> Self {
-        Self { enforced: AskedEnforced::Charged(charges), shadow: &[], options }
+        Self { charges: Some(charges), shadow: &[], options }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Errors of the limiter. A failing store is an error only if no failure policy can decide.
 
-use std::fmt;
-
 use spile_core::{
     ChargeError, CostError, Decision, KeyError, LimitName, PlanName, RefundIdError, ReservationTtlError,
     StoreError,
@@ -51,7 +49,7 @@ pub enum StoreCallError {
     Store(#[from] StoreError),
 }
 
-/// Why there is no permit.
+/// Why there is no permit, or no reservation. Nothing has been charged.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -64,32 +62,6 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    pub(crate) fn denied(decision: Decision) -> Self {
-        Self::Denied(Box::new(decision))
-    }
-
-    /// The decision that denied. `None` if the question has a mistake.
-    pub fn decision(&self) -> Option<&Decision> {
-        match self {
-            Self::Denied(decision) => Some(decision),
-            Self::Asked(_) => None,
-        }
-    }
-}
-
-/// Why nothing is reserved. Nothing has been charged.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReserveError {
-    /// The question has a mistake.
-    #[error(transparent)]
-    Asked(#[from] LimiterError),
-    /// A limit denied it, or the store failed and the policy refuses requests.
-    #[error("denied, retry after {:?}", .0.retry_after())]
-    Denied(Box<Decision>),
-}
-
-impl ReserveError {
     /// The decision that denied. `None` if the question has a mistake.
     pub fn decision(&self) -> Option<&Decision> {
         match self {
@@ -115,7 +87,8 @@ pub enum SettleError {
 }
 
 /// A plan that does not exist, and those that do.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("no plan is called `{plan}`{}", alternatives(.known))]
 pub struct UnknownPlan {
     pub(crate) plan: String,
     pub(crate) known: Vec<PlanName>,
@@ -133,15 +106,8 @@ impl UnknownPlan {
     }
 }
 
-impl std::error::Error for UnknownPlan {}
-
-impl fmt::Display for UnknownPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no plan is called `{}`", self.plan)?;
-        if self.known.is_empty() {
-            return Ok(());
-        }
-        let known: Vec<_> = self.known.iter().map(|plan| format!("`{plan}`")).collect();
-        write!(f, "; there are {}", known.join(", "))
-    }
+/// The names of the plans there are, for the end of a message.
+fn alternatives(known: &[PlanName]) -> String {
+    let known: Vec<_> = known.iter().map(|plan| format!("`{plan}`")).collect();
+    if known.is_empty() { String::new() } else { format!("; there are {}", known.join(", ")) }
 }

@@ -34,7 +34,7 @@ mod permit;
 
 pub use ask::{Ask, AskedCharges};
 pub use clock::TokioClock;
-pub use error::{AcquireError, LimiterError, ReserveError, SettleError, StoreCallError, UnknownPlan};
+pub use error::{AcquireError, LimiterError, SettleError, StoreCallError, UnknownPlan};
 pub use lease::LeaseStats;
 pub use limiter::{
     ChargeDecision, EnforcedDecision, KeyedLimiter, PartialDecision, PlanList, RateLimiter,

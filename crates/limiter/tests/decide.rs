@@ -46,7 +46,8 @@ fn policy(rules: impl IntoIterator<Item = Rule>) -> Policy {
 }
 
 fn owed(policy: &Policy, path: &str) -> Owed {
-    policy.owed(&Facts::new(&Method::GET, path, &HeaderMap::new()).holds_permits())
+    let headers = HeaderMap::new();
+    policy.owed(&Facts { holds_permits: true, ..Facts::new(&Method::GET, path, &headers) })
 }
 
 fn limiter() -> (Limiter, FakeClock) {
@@ -95,6 +96,18 @@ async fn the_enforced_rule_decides_and_the_shadow_rule_is_evaluated_if_it_allows
     assert_eq!(would, [allowed(), allowed(), allowed(), denied(), denied()]);
     let ruling = limiter.decide(&owed).await;
     assert!(!ruling.allowed() && ruling.shadow.is_empty(), "a denied request is not evaluated: {ruling:?}");
+}
+
+#[tokio::test]
+async fn a_peek_at_the_enforced_charges_spends_those_in_shadow_mode() {
+    let (limiter, _) = limiter();
+    let policy = policy([rule("enforced", "five"), shadow(rule("tried", "three"))]);
+    let owed = owed(&policy, "/");
+    for left in [2, 1, 0] {
+        let ruling = limiter.decide(Ask::from(&owed).peeking_enforced()).await;
+        let each: Vec<_> = ruling.decisions().map(Decision::remaining).collect();
+        assert_eq!(each, [Amount::from(5), Amount::from(left)]);
+    }
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use spile_core::{
-    Answer, Charges, Cost, FailurePolicy, Key, Limit, Operation, PermitStep, Plan, Reason, Reply, Store,
-    StoreError, StoreExt,
+    Answer, Charges, Cost, Decision, FailurePolicy, Key, Limit, Operation, PermitStep, Plan, Reason, Reply,
+    Store, StoreError, StoreExt,
 };
 use spile_limiter::{Ask, RateLimiter, RateLimiterBuilder, TokioClock, Wait};
 use spile_policy::Chain;
@@ -396,6 +396,50 @@ async fn a_late_question_leaves_no_place_taken_by_a_permit_that_was_entered_sinc
         let left = left_taken(late_by::<2_000>, Duration::from_millis(1_500), waits).await;
         assert_eq!(left, 0, "release waited for: {waits}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_question_after_a_denial_leaves_no_place_taken() {
+    let clock = TokioClock::new();
+    let model = Arc::new(ModelStore::new(clock));
+    let late = |step, before| match step {
+        PermitStep::Acquire if before == 2 => Arrival::Late(Duration::from_millis(200)),
+        _ => Arrival::InTime,
+    };
+    let limiter =
+        RateLimiter::builder().store(LateStore::new(&model, late)).plans(plans()).clock(clock).build();
+    drop(limiter.acquire("ann", "day").await.unwrap());
+    // The place is still being released, so that the store is asked once more, which is late.
+    let denied = limiter.acquire("ann", "day").await.unwrap_err();
+    assert!(denied.decision().is_some_and(Decision::may_have_run));
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(held(&model, "day"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_whose_question_was_answered_is_released_by_one_call() {
+    let (remote, model, clock) = remote();
+    let limiter = limiter_of(&remote, clock).build();
+    let permit = limiter.acquire("ann", ["day", "two"]).await.unwrap();
+    let calls = remote.calls();
+    drop(permit);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!((remote.calls() - calls, held(&model, "day"), held(&model, "two")), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_was_counted_here_is_free_once_the_store_counts_the_permit() {
+    let (remote, _, clock) = remote();
+    let limiter = limiter_of(&remote, clock).on_failure(FailurePolicy::Local).build();
+    let mut chain = Chain::new(None);
+    limiter.extend_chain(&mut chain, &spile_policy::identity("ann").unwrap(), "one", 1).unwrap();
+    remote.set_fault(down());
+    let kept = limiter.decide(Ask::from(&chain).leaving_permit()).await.permit.unwrap().leave();
+    assert!(limiter.acquire("ann", "one").await.is_err());
+    remote.set_fault(CallFault::None);
+    assert!(limiter.renew_permit(&chain, &kept, true).await.unwrap());
+    remote.set_fault(down());
+    assert!(limiter.acquire("ann", "one").await.is_ok());
 }
 
 /// A store behind a network: each answer takes a while, and a release takes longer than a question.

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{Amount, FailurePolicy, Limit, Plan, Reason, StoreError, StoreExt};
-use spile_limiter::{
-    AcquireError, Ask, LimiterError, RateLimiter, RateLimiterBuilder, ReserveError, TokioClock, Wait,
-};
+use spile_limiter::{AcquireError, Ask, LimiterError, RateLimiter, RateLimiterBuilder, TokioClock, Wait};
 use spile_policy::Chain;
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
@@ -428,7 +426,7 @@ async fn a_question_that_could_not_release_a_permit_is_a_mistake() {
     needs(limiter.spend_up_to("ann", "mixed", 1).await.map(drop));
     needs(limiter.until_ready("ann", "mixed", 1, Wait::forever()).await.map(drop));
     match limiter.reserve("ann", "mixed", 1, HOLD).await.map(drop) {
-        Err(ReserveError::Asked(why)) => needs(Err(why)),
+        Err(AcquireError::Asked(why)) => needs(Err(why)),
         answer => panic!("{answer:?}"),
     }
     let none = limiter.acquire("ann", "free").await.unwrap_err().to_string();

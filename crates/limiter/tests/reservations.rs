@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{Amount, FailurePolicy, FakeClock, Limit, Plan, Reason, Store, StoreError};
-use spile_limiter::{LimiterError, RateLimiter, ReserveError, SettleError};
+use spile_limiter::{AcquireError, LimiterError, RateLimiter, SettleError};
 use spile_testkit::store::{CallFault, FaultyStore, ModelStore};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -127,10 +127,10 @@ async fn a_reservation_that_is_dropped_stays_charged_unless_it_is_to_be_cancelle
 async fn a_reservation_that_cannot_be_is_an_error_and_costs_nothing() {
     let limiter = limiter(model());
     let why = limiter.reserve("ann", "model", 1, Duration::from_millis(999)).await.unwrap_err();
-    assert!(matches!(why, ReserveError::Asked(LimiterError::ReservationTtl(_))), "{why}");
+    assert!(matches!(why, AcquireError::Asked(LimiterError::ReservationTtl(_))), "{why}");
     let asked = async |key: &str, plan: &str, tokens: u64| match limiter.reserve(key, plan, tokens, TTL).await
     {
-        Err(ReserveError::Asked(why)) => why,
+        Err(AcquireError::Asked(why)) => why,
         answer => panic!("{answer:?}"),
     };
     assert!(matches!(asked("ann", "nope", 1).await, LimiterError::UnknownPlan(_)));

@@ -8,34 +8,43 @@ use spile_core::{Cost, PlanName};
 
 use crate::key::ResolvedKey;
 
-/// The facts about a request before it is decided.
+/// The facts about a request before it is decided. [`new`](Self::new) makes those that each request has.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) path: &'a str,
-    pub(crate) headers: &'a HeaderMap,
-    pub(crate) host: &'a str,
-    pub(crate) route: Option<&'a str>,
-    pub(crate) address: Option<IpAddr>,
-    pub(crate) tenant: Option<CallerTenant>,
-    pub(crate) principal: Option<&'a str>,
-    pub(crate) credential: Credential,
-    /// The header whose value is the key under the rule `default`, instead of the rule's own key.
-    pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
-    pub(crate) load: f64,
-    /// Whether a permit can be held until the request has ended.
-    pub(crate) holds: bool,
-    /// Replaces the cost of each rule until the answer has reported its cost.
-    pub(crate) estimate: Option<Cost>,
-    /// Who pays, and what, if the request is only described.
-    pub(crate) assumed: Option<&'a AssumedPayer>,
+    /// Its method.
+    pub method: &'a Method,
+    /// Its path, which must be [clean](crate::CleanPath) already.
+    pub path: &'a str,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// The host, in lower case and without a port.
+    pub host: &'a str,
+    /// The gateway's route.
+    pub route: Option<&'a str>,
+    /// The client's address, according to trusted proxies.
+    pub address: Option<IpAddr>,
+    /// The tenant whose credential the request has.
+    pub tenant: Option<CallerTenant>,
+    /// The user that was authenticated, here or by a trusted proxy.
+    pub principal: Option<&'a str>,
+    /// Its credential.
+    pub credential: Credential,
+    /// The factor by which limits are multiplied now, from 0 to 1: lower while an upstream is overloaded.
+    pub load_factor: f64,
+    /// Whether permits can be held until the request has ended: it passes through here. Otherwise a request that needs a permit is
+    /// refused, because none could be released.
+    pub holds_permits: bool,
+    /// The tokens that the request is expected to cost, if its answer will report its cost. They are charged in place of
+    /// the cost of each rule.
+    pub estimate: Option<Cost>,
 }
 
-/// Who pays for a request that is only described, and at which cost.
-#[derive(Clone, Debug)]
-pub(crate) struct AssumedPayer {
-    /// Pays under rules that look for a key that the description does not have. `None` if requests without such a key
-    /// are described.
+/// Who pays for a request, and at which cost, where that does not follow from its facts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AssumedPayer<'a> {
+    /// The header whose value is the key under the rule `default`, instead of the rule's own key.
+    pub(crate) sent: Option<(&'a HeaderName, &'a HeaderValue)>,
+    /// Pays under rules that look for a key that the request does not have. `None` if such a request is refused.
     pub(crate) key: Option<ResolvedKey>,
     /// Replaces the cost of each rule.
     pub(crate) cost: Option<Cost>,
@@ -82,7 +91,7 @@ pub fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h
 }
 
 impl<'a> Facts<'a> {
-    /// A request of this method for this path, which must be [clean](crate::CleanPath) already.
+    /// A request of which no more is known. Its path must be [clean](crate::CleanPath) already.
     pub const fn new(method: &'a Method, path: &'a str, headers: &'a HeaderMap) -> Self {
         Self {
             method,
@@ -94,76 +103,9 @@ impl<'a> Facts<'a> {
             tenant: None,
             principal: None,
             credential: Credential::Accepted,
-            sent: None,
-            load: 1.0,
-            holds: false,
+            load_factor: 1.0,
+            holds_permits: false,
             estimate: None,
-            assumed: None,
         }
-    }
-
-    /// The host, in lower case and without a port.
-    #[must_use]
-    pub const fn host(mut self, host: &'a str) -> Self {
-        self.host = host;
-        self
-    }
-
-    /// The gateway's route.
-    #[must_use]
-    pub const fn route(mut self, route: &'a str) -> Self {
-        self.route = Some(route);
-        self
-    }
-
-    /// The client's address, according to trusted proxies.
-    #[must_use]
-    pub const fn address(mut self, address: IpAddr) -> Self {
-        self.address = Some(address);
-        self
-    }
-
-    /// The tenant whose credential the request has.
-    #[must_use]
-    pub fn tenant(mut self, tenant: impl Into<Option<CallerTenant>>) -> Self {
-        self.tenant = tenant.into();
-        self
-    }
-
-    /// The user that was authenticated, here or by a trusted proxy.
-    #[must_use]
-    pub const fn principal(mut self, name: Option<&'a str>) -> Self {
-        self.principal = name;
-        self
-    }
-
-    /// Its credential.
-    #[must_use]
-    pub const fn credential(mut self, credential: Credential) -> Self {
-        self.credential = credential;
-        self
-    }
-
-    /// The factor by which limits are multiplied now, from 0 to 1: lower while an upstream is overloaded.
-    #[must_use]
-    pub const fn load_factor(mut self, factor: f64) -> Self {
-        self.load = factor;
-        self
-    }
-
-    /// Permits can be held until the request has ended: it passes through here. Without this, a request that needs a permit is
-    /// refused, because none could be released.
-    #[must_use]
-    pub const fn holds_permits(mut self) -> Self {
-        self.holds = true;
-        self
-    }
-
-    /// The tokens that the request is expected to cost, if its answer will report its cost. They are charged in place of
-    /// the cost of each rule.
-    #[must_use]
-    pub const fn estimate(mut self, tokens: Option<Cost>) -> Self {
-        self.estimate = tokens;
-        self
     }
 }

@@ -18,7 +18,8 @@
 //!     .build()?;
 //!
 //! let headers = HeaderMap::new();
-//! let facts = Facts::new(&Method::GET, "/scores", &headers).address([203, 0, 113, 7].into());
+//! let address = Some([203, 0, 113, 7].into());
+//! let facts = Facts { address, ..Facts::new(&Method::GET, "/scores", &headers) };
 //! let owed = policy.owed(&facts);
 //! let Enforced::Charged(chain) = owed.enforced else { panic!("every request falls under the rule `default`") };
 //! assert_eq!(chain.charges()[0].key().as_str(), "ip:203.0.113.7");

@@ -91,9 +91,13 @@ fn line(key: &str, limit: &str, cost: u64) -> (String, String, u64) {
     (key.to_owned(), limit.to_owned(), cost)
 }
 
+fn by_address<'a>(method: &'a Method, path: &'a str, headers: &'a HeaderMap) -> Facts<'a> {
+    Facts { address: Some(ADDRESS.into()), ..Facts::new(method, path, headers) }
+}
+
 /// What a `GET` of this path owes, from one address.
 fn asked(policy: &Policy, path: &str) -> Owed {
-    policy.owed(&Facts::new(&Method::GET, path, &HeaderMap::new()).address(ADDRESS.into()))
+    policy.owed(&by_address(&Method::GET, path, &HeaderMap::new()))
 }
 
 #[test]
@@ -123,7 +127,7 @@ fn the_rule_that_asks_for_most_is_the_one_that_counts() {
     ];
     for (method, host, path, expected) in table {
         let headers = HeaderMap::new();
-        let facts = Facts::new(&method, path, &headers).host(host).address(ADDRESS.into());
+        let facts = Facts { host, ..by_address(&method, path, &headers) };
         let chain = charged(policy.owed(&facts).enforced);
         assert_eq!(chain.rule(), Some(expected), "{method} {host} {path}");
     }
@@ -345,11 +349,10 @@ proptest! {
         let (whole, stripped) =
             (policy(&rules, &limits), policy(&without_shadow(&rules), &without_shadow(&limits)));
         let (headers, method) = (HeaderMap::new(), if is_post { Method::POST } else { Method::GET });
-        let mut facts = Facts::new(&method, path, &headers).address(ADDRESS.into()).credential(credential);
-        facts = facts.tenant(is_tenant.then(|| whole.tenant_of_claim("acme", None)));
-        if routed {
-            facts = facts.route("way");
-        }
+        let mut facts = by_address(&method, path, &headers);
+        facts.credential = credential;
+        facts.tenant = is_tenant.then(|| whole.tenant_of_claim("acme", None));
+        facts.route = routed.then_some("way");
         let (owed, expected) = (whole.owed(&facts), stripped.owed(&facts));
         prop_assert_eq!(paid(&owed), paid(&expected));
         prop_assert_eq!(&owed.refusal, &expected.refusal);
@@ -384,13 +387,13 @@ fn a_routes_limits_have_buckets_of_their_own_beside_the_rules() {
     let policy =
         built(plans().rules([rule("default", "free")]).route_limits("way", [rule("own", "free"), posts]));
     let (headers, key) = (HeaderMap::new(), "ip:203.0.113.7");
-    let facts = |method| Facts::new(method, "/", &headers).address(ADDRESS.into()).route("way");
+    let facts = |method, route| Facts { route: Some(route), ..by_address(method, "/", &headers) };
     let of_route = "joined:14:ip:203.0.113.79:route:way";
-    let owed = policy.owed(&facts(&Method::GET));
+    let owed = policy.owed(&facts(&Method::GET, "way"));
     assert_eq!(paid(&owed), [line(key, "free", 1), line(of_route, "free", 1)]);
     assert_eq!(charged(owed.enforced).rule(), Some("default"));
-    assert_eq!(paid(&policy.owed(&facts(&Method::POST))).len(), 4);
-    assert_eq!(paid(&policy.owed(&facts(&Method::GET).route("other"))), [line(key, "free", 1)]);
+    assert_eq!(paid(&policy.owed(&facts(&Method::POST, "way"))).len(), 4);
+    assert_eq!(paid(&policy.owed(&facts(&Method::GET, "other"))), [line(key, "free", 1)]);
 }
 
 /// The tenant `acme` on gold, with a daily limit of 5 and this API key.
@@ -415,8 +418,8 @@ fn a_tenant_is_known_by_its_key_or_its_claim_and_pays_by_its_plan_and_its_own_li
     );
     assert_eq!(claimed("stranger", None), None);
     let headers = HeaderMap::new();
-    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
-    let owed = policy.owed(&facts.clone().tenant(tenant));
+    let facts = by_address(&Method::GET, "/", &headers);
+    let owed = policy.owed(&Facts { tenant: Some(tenant), ..facts.clone() });
     let chain = charged(owed.enforced.clone());
     assert_eq!(chain.tenant(), Some("acme"));
     let key = "tenant:acme";
@@ -438,8 +441,8 @@ fn a_tenant_is_known_by_its_key_or_its_claim_and_pays_by_its_plan_and_its_own_li
 fn an_address_pays_for_a_credential_that_is_refused_once() {
     let (key, headers) = ("ip:203.0.113.7", HeaderMap::new());
     let guess = |policy: &Policy, path: &str, credential| {
-        let facts = Facts::new(&Method::GET, path, &headers).address(ADDRESS.into());
-        paid(&policy.owed(&facts.credential(credential)))
+        let facts = by_address(&Method::GET, path, &headers);
+        paid(&policy.owed(&Facts { credential, ..facts }))
     };
     let by_name = Rule { key: KeyList::parse(&["literal:all"]).expect("a key"), ..rule("shared", "free") };
     let policy = built(plans().rules([
@@ -461,7 +464,8 @@ fn an_address_pays_for_a_credential_that_is_refused_once() {
     }
     assert_eq!(guess(&policy, "/members", Credential::Accepted), []);
     assert_eq!(guess(&policy, "/guests", Credential::Refused).len(), 2, "guests are on gold");
-    let chain = policy.owed(&Facts::new(&Method::GET, "/members", &headers).credential(Credential::Refused));
+    let chain = policy
+        .owed(&Facts { credential: Credential::Refused, ..Facts::new(&Method::GET, "/members", &headers) });
     assert!(chain.is_empty(), "no address, no charge");
 }
 
@@ -472,7 +476,7 @@ fn a_made_up_api_key_has_a_bucket_and_its_address_ten_times_as_much() {
     let header = HeaderName::from_static("x-api-key");
     let owed = |path: &str, value: &str, tenant: Option<CallerTenant>| {
         let headers = HeaderMap::from_iter([(header.clone(), value.parse().expect("a value"))]);
-        let facts = Facts::new(&Method::GET, path, &headers).address(ADDRESS.into()).tenant(tenant);
+        let facts = Facts { tenant, ..by_address(&Method::GET, path, &headers) };
         policy.owed_by_api_key(&facts, &header)
     };
     let made_up = charged(owed("/", "k", None).enforced);
@@ -672,7 +676,7 @@ fn a_rule_can_be_asked_for_by_its_id_and_one_without_limits_has_no_say_when_the_
         Rule { also: vec!["default".into()], on_failure: deny, ..Rule::new("open", RulePlans::Unlimited) };
     let policy = built(plans().rules([rule("default", "free"), on(open, "/open")]));
     let headers = HeaderMap::new();
-    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
+    let facts = by_address(&Method::GET, "/", &headers);
     let owed = policy.owed_by_rule("open", &facts).expect("there is such a rule");
     assert_eq!(paid(&owed), [line("ip:203.0.113.7", "free", 1)]);
     assert_eq!(charged(owed.enforced).failure_policy(), Some(FailurePolicy::Allow));
@@ -687,8 +691,8 @@ fn a_rule_can_be_asked_for_by_its_id_and_one_without_limits_has_no_say_when_the_
 fn a_rule_for_tenants_alone_is_for_tenants_that_have_a_plan() {
     let policy = built(plans().rules([for_tenants("members", None)]).tenants([acme()]));
     let headers = HeaderMap::new();
-    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
-    let refusal = |tenant| policy.owed(&facts.clone().tenant(tenant)).refusal;
+    let facts = by_address(&Method::GET, "/", &headers);
+    let refusal = |tenant| policy.owed(&Facts { tenant, ..facts.clone() }).refusal;
     assert_eq!(refusal(policy.tenant_of_key(b"secret")), None);
     assert_eq!(
         refusal(Some(CallerTenant::new("other", None))),
@@ -700,7 +704,7 @@ fn a_rule_for_tenants_alone_is_for_tenants_that_have_a_plan() {
 fn a_made_up_api_key_pays_for_the_rule_for_all_alone_and_a_chain_that_is_too_long_is_refused() {
     let header = HeaderName::from_static("x-api-key");
     let headers = HeaderMap::from_iter([(header.clone(), "k".parse().expect("a value"))]);
-    let facts = Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into());
+    let facts = by_address(&Method::GET, "/", &headers);
     let also = Rule { also: vec!["other".into()], ..rule("default", "free") };
     let policy = built(plans().rules([also, on(rule("other", "gold"), "/other")]));
     let keys: Vec<String> =
@@ -720,7 +724,7 @@ fn keys_are_found_where_there_is_something_and_are_of_any_length() {
     let (headers, key) = (HeaderMap::new(), KeyList::parse(&["principal", "path"]).expect("a list"));
     let policy = built(plans().rules([Rule { key, ..rule("default", "free") }]));
     let found = |path: &str, principal| {
-        let owed = policy.owed(&Facts::new(&Method::GET, path, &headers).principal(principal));
+        let owed = policy.owed(&Facts { principal, ..Facts::new(&Method::GET, path, &headers) });
         paid(&owed).into_iter().next().map(|(key, ..)| key)
     };
     assert_eq!(found("/a/", Some("ann")).as_deref(), Some("principal:ann"));
@@ -1048,7 +1052,7 @@ fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
     let headers = HeaderMap::new();
     let facts = |estimate: Option<u64>| {
         let estimate = estimate.map(|tokens| Cost::new(tokens).expect("a cost"));
-        Facts::new(&Method::GET, "/", &headers).address(ADDRESS.into()).estimate(estimate)
+        Facts { estimate, ..by_address(&Method::GET, "/", &headers) }
     };
     let costs = |owed: &Owed| paid(owed).into_iter().map(|(_, _, cost)| cost).collect::<Vec<_>>();
     assert_eq!(costs(&policy.owed(&facts(None))), [2, 2, 1]);
@@ -1065,6 +1069,17 @@ fn an_estimate_is_charged_in_place_of_each_cost_that_is_not_fixed() {
         .owed_by_description(&facts(Some(50)), "ip:203.0.113.7", Some(Amount::from(7)))
         .expect("a request");
     assert_eq!(costs(&explained), [7, 7, 7], "a cost that is asked about holds for all");
+}
+
+#[test]
+fn a_described_request_is_not_refused_for_the_permit_that_it_needs() {
+    let jobs = Plan::new("jobs", Limit::concurrent(1)).expect("a plan");
+    let policy = built(Policy::builder().plans([jobs]).rules([rule("default", "jobs")]));
+    let headers = HeaderMap::new();
+    let facts = by_address(&Method::GET, "/", &headers);
+    assert!(matches!(policy.owed(&facts).refusal, Some(PolicyRefusal::NeedsPermit { .. })));
+    let described = policy.owed_by_description(&facts, "ip:203.0.113.7", None).expect("a request");
+    assert_eq!(described.refusal, None);
 }
 
 #[test]

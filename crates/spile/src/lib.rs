@@ -95,8 +95,8 @@ pub use spile_core::{
 pub use spile_limiter::{
     AcquireError, Ask, AskedCharges, ChargeDecision, DecisionCounts, EnforcedDecision, KeyedLimiter,
     LimiterError, Observed, Observer, PartialDecision, Permit, PermitCounts, PermitStats, PlanList,
-    RateLimiter, RateLimiterBuilder, RefundDecision, Reservation, ReserveError, RuleName, Ruling, Series,
-    SettleError, Settled, ShadowDecision, StoreCallError, TokioClock, UnknownPlan, Wait,
+    RateLimiter, RateLimiterBuilder, RefundDecision, Reservation, RuleName, Ruling, Series, SettleError,
+    Settled, ShadowDecision, StoreCallError, TokioClock, UnknownPlan, Wait,
 };
 pub use spile_policy::{BucketCharge, Chain, Enforced, Owed, PolicyRefusal, ResolvedKey};
 pub use spile_runtime::Runtime;

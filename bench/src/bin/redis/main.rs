@@ -1,6 +1,7 @@
 //! Decisions in Redis: what they cost its CPU, how many there are and how long one takes, side by side in one run.
 //!
-//! `cargo run --profile dist -p spile-bench --bin redis`. For the npm rival, first `npm install` in `bench/redis`.
+//! `cargo run --profile dist -p spile-bench --bin redis`. The rivals of npm and Maven
+//! need their libraries first: `npm install --prefix bench/redis` and `mvn -q -f bench/redis dependency:copy-dependencies`.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock")]
 
@@ -35,6 +36,9 @@ async fn main() {
         add("(e) Spile, chains of 3, 64 callers", Some(spile::spile(&server, many, 3).await));
         add("trypema, 64 callers", Some(rivals::trypema(&server, many).await));
         add("rate-limiter-flexible, 64 callers", rivals::rate_limiter_flexible(&server, many));
+        add("bucket4j, 64 callers", rivals::bucket4j(&server, many));
+        // Its compare-and-swap fails as often as other callers win.
+        add("bucket4j, one hot key, 64 callers", rivals::bucket4j(&server, load(64, 6_400, 0)));
         eprintln!("round {} of {ROUNDS}: done", round + 1);
     }
     print(&rows);

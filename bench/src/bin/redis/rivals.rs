@@ -71,17 +71,27 @@ pub(crate) async fn trypema(server: &RedisServer, load: Load) -> Cost {
     .await
 }
 
-/// The npm package `rate-limiter-flexible` over `ioredis`, in a process of its own. Needs `npm install` in
-/// `bench/redis`; nothing where that has not been done.
+/// The npm package `rate-limiter-flexible` over `ioredis`. `None` without `npm install` in `bench/redis`.
 pub(crate) fn rate_limiter_flexible(server: &RedisServer, load: Load) -> Option<Cost> {
+    program(server, load, "node_modules", &["node", "load.js"])
+}
+
+/// The Java library `bucket4j` over Lettuce. `None` without `mvn dependency:copy-dependencies` in `bench/redis`.
+pub(crate) fn bucket4j(server: &RedisServer, load: Load) -> Option<Cost> {
+    program(server, load, "target/dependency", &["java", "-cp", "target/dependency/*", "Bucket4j.java"])
+}
+
+/// A program in `bench/redis` that runs the load in a separate process, if the libraries that it needs are installed there.
+fn program(server: &RedisServer, load: Load, libraries: &str, command: &[&str]) -> Option<Cost> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redis");
-    if !folder.join("node_modules").exists() {
+    if !folder.join(libraries).exists() {
         return None;
     }
     let cpu = server.cpu_seconds();
     let (port, callers) = (server.url().rsplit(':').next()?.to_owned(), load.callers.to_string());
     let arguments = [port, callers, load.decisions.to_string(), load.keys.to_string()];
-    let output = Command::new("node").arg("load.js").args(arguments).current_dir(folder).output().ok()?;
+    let output =
+        Command::new(command[0]).args(&command[1..]).args(arguments).current_dir(folder).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     let mut figures = text.split_whitespace().filter_map(|figure| figure.parse::<f64>().ok());
     let (rate, latency_us) = (figures.next()?, figures.next()?);

@@ -233,16 +233,18 @@ impl<S: Store + 'static> Worker<S> {
             let is_accepted = || caller.is_some_and(|caller| route.settings.authorize(caller).is_ok());
             let estimate = route.settings.estimate.as_ref().filter(|_| is_accepted());
             let estimate = estimate.and_then(|estimate| estimate.of(&request.headers));
-            let facts = Facts::new(&request.method, target.path.matched(), &request.headers)
-                .host(&target.host)
-                .route(&route.settings.name)
-                .address(downstream.client)
-                .tenant(caller.and_then(|caller| caller.tenant.clone()))
-                .principal(principal.or_else(reported))
-                .credential(if identified.is_ok() { Credential::Accepted } else { Credential::Refused })
-                .load_factor(route.load_factor(now))
-                .estimate(estimate)
-                .holds_permits();
+            let facts = Facts {
+                host: &target.host,
+                route: Some(&route.settings.name),
+                address: Some(downstream.client),
+                tenant: caller.and_then(|caller| caller.tenant.clone()),
+                principal: principal.or_else(reported),
+                credential: if identified.is_ok() { Credential::Accepted } else { Credential::Refused },
+                load_factor: route.load_factor(now),
+                estimate,
+                holds_permits: true,
+                ..Facts::new(&request.method, target.path.matched(), &request.headers)
+            };
             let mut owed = config.auth.policy.owed(&facts);
             (owed.refusal.take(), gateway.limits.allow(owed, &context.id))
         };

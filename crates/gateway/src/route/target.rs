@@ -45,7 +45,9 @@ impl RequestTarget {
         let authority = authority(request)?;
         let host = match authority {
             None => SmolStr::default(),
-            Some(named) => canonical_host(named).ok_or(GatewayRefusal::BadRequest("the host is not one"))?,
+            Some(named) => {
+                canonical_host(named).ok_or(GatewayRefusal::BadRequest("the host is not valid"))?
+            }
         };
         let authority = SmolStr::new(authority.unwrap_or_default());
         let is_whole_server = request.method == Method::OPTIONS && asked.as_str() == "*";
@@ -64,7 +66,7 @@ fn authority(request: &Parts) -> Result<Option<&str>, GatewayRefusal> {
     let mut named = request.headers.get_all(HOST).iter();
     let header = named
         .next()
-        .map(|value| value.to_str().map_err(|_| GatewayRefusal::BadRequest("the host is not one")));
+        .map(|value| value.to_str().map_err(|_| GatewayRefusal::BadRequest("the host is not valid")));
     if named.next().is_some() {
         return Err(GatewayRefusal::BadRequest("the request names two hosts"));
     }

@@ -209,7 +209,7 @@ impl UpstreamHealth {
             self.ejected_at_us.compare_exchange(ejected_at_us, 0, Ordering::Relaxed, Ordering::Relaxed);
         if ended.is_ok() {
             let (route, upstream) = (&self.route, &self.upstream);
-            tracing::info!(target: "spile::gateway", %route, %upstream, cause, "upstream gets requests again");
+            tracing::info!(target: "spile::gateway", %route, %upstream, cause, "upstream receives requests again");
             self.update_gauge();
         }
     }

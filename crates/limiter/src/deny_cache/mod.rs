@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
-use spile_core::{Charge, Charges, Micros, OneOrMany, Outcome};
+use spile_core::{Charge, Charges, Micros, OneOrMany, Outcome, Reply, Verdict};
 use spile_runtime::Runtime;
 
 use self::slot::NoteSlot;
@@ -101,32 +101,24 @@ impl DenyCache {
         Some(Outcome { allowed: false, at, buckets })
     }
 
-    /// Remembers the levels of the buckets of a denied question, unless one of them has changed since it was sent.
-    pub(crate) fn learn(&self, charges: &Charges<'_>, outcome: &Outcome, sent: SentQuestion, heard: Micros) {
-        self.write_notes(charges, outcome, sent, heard, |_| true);
-    }
-
-    /// Renews the notes about these buckets by a denied peek. A peek makes none: it does not rebase a bucket that lies ahead of the store's
-    /// clock, so that one peek after the other would report it as empty from then on. For the same reason notes are removed if that clock
-    /// has been stepped back since.
-    pub(crate) fn renew(&self, charges: &Charges<'_>, outcome: &Outcome, sent: SentQuestion, heard: Micros) {
-        let note = |charge: &Charge<'_>| self.slots.get().and_then(|slots| self.note(slots, charge, heard));
-        let is_behind = |note: &BucketNote| note.store_time(heard) >= outcome.at.plus_us(STEP_US);
-        if charges.iter().filter_map(note).any(|(_, note)| is_behind(&note)) {
-            self.forget(charges);
-        } else {
-            self.write_notes(charges, outcome, sent, heard, |charge| note(charge).is_some());
-        }
-    }
-
-    fn write_notes(
+    /// Learns from an answer: remembers the levels of the buckets of a denied question, unless one of them has changed since it was
+    /// sent, and forgets the buckets of any other.
+    ///
+    /// A denied peek renews notes, and makes none: it does not rebase a bucket that lies ahead of the store's clock, so that one peek after
+    /// the other would report it as empty from then on. For the same reason notes are removed if that clock has been stepped back since.
+    pub(crate) fn learn(
         &self,
         charges: &Charges<'_>,
-        outcome: &Outcome,
+        reply: &Reply,
         sent: SentQuestion,
         heard: Micros,
-        is_noted: impl Fn(&Charge<'_>) -> bool,
+        is_peek: bool,
     ) {
+        let note = |charge: &Charge<'_>| self.slots.get().and_then(|slots| self.note(slots, charge, heard));
+        let is_behind = |(_, note): (_, BucketNote)| note.store_time(heard) >= reply.at.plus_us(STEP_US);
+        if reply.verdict != Verdict::Denied || is_peek && charges.iter().filter_map(note).any(is_behind) {
+            return self.forget(charges);
+        }
         // A clock that has been stepped, or an answer that is too old to be of use.
         if heard < sent.at || heard.since_us(sent.at) >= self.interval_us {
             return;
@@ -134,11 +126,11 @@ impl DenyCache {
         let make = || std::iter::repeat_with(NoteSlot::default).take(SLOTS).collect();
         let slots = self.slots.get_or_init(make);
         let mut written = OneOrMany::new();
-        let levels = charges.iter().zip(outcome.buckets.iter());
-        for (charge, &bucket) in levels.filter(|(charge, _)| is_noted(charge)) {
+        let levels = charges.iter().zip(reply.buckets.iter());
+        for (charge, &bucket) in levels.filter(|(charge, _)| !is_peek || note(charge).is_some()) {
             let hash = self.hasher.hash(charge);
             let slot = place_for(slots, hash);
-            slot.write(hash, &BucketNote { bucket, store_heard: outcome.at, sent: sent.at, heard });
+            slot.write(hash, &BucketNote { bucket, store_heard: reply.at, sent: sent.at, heard });
             // Another thread may have chosen another slot at the same time.
             for other in ways(slots, hash).iter().filter(|other| !std::ptr::eq(*other, slot)) {
                 other.remove(hash);

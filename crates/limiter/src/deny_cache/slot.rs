@@ -50,7 +50,7 @@ impl NoteSlot {
 
     /// Writes a note, unless the slot has a later one of this bucket. Waits for a thread that is writing.
     pub(super) fn write(&self, hash: BucketHash, note: &BucketNote) {
-        let version = self.wait_for_lock();
+        let version = self.lock();
         if self.holds(hash) && self.note().is_later_than(note) {
             return self.unlock(version);
         }
@@ -74,7 +74,7 @@ impl NoteSlot {
         if !self.holds(hash) {
             return;
         }
-        let version = self.wait_for_lock();
+        let version = self.lock();
         if self.holds(hash) {
             self.hash.store(0, Ordering::Relaxed);
         }
@@ -96,23 +96,16 @@ impl NoteSlot {
         self.sent.load(Ordering::Relaxed)
     }
 
-    fn wait_for_lock(&self) -> u64 {
+    fn lock(&self) -> u64 {
+        let lock = |version: u64| version.is_multiple_of(2).then(|| version.wrapping_add(1));
         loop {
-            match self.lock() {
-                Some(version) => return version,
-                None => std::thread::yield_now(),
+            if let Ok(version) = self.version.fetch_update(Ordering::Acquire, Ordering::Relaxed, lock) {
+                // Orders the odd version before the fields that are written under it.
+                fence(Ordering::Release);
+                return version;
             }
+            std::thread::yield_now();
         }
-    }
-
-    fn lock(&self) -> Option<u64> {
-        let version = self.version.load(Ordering::Relaxed);
-        let next = version.wrapping_add(1);
-        let is_locked = version.is_multiple_of(2)
-            && self.version.compare_exchange(version, next, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        // Orders the odd version before the fields that are written under it.
-        fence(Ordering::Release);
-        is_locked.then_some(version)
     }
 
     fn unlock(&self, version: u64) {

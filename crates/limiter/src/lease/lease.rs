@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use spile_core::{Amount, Bucket, Charge, Cost, Limit, Micros, NamedLimit, Rate};
 
+use super::Portion;
 use super::demand::Demand;
 use super::pace::PortionPace;
 use crate::bucket_note::BucketNote;
@@ -37,7 +38,7 @@ pub(super) struct Lease {
     /// The oldest first.
     lots: Vec<Lot>,
     /// The version of the limits in which a question last named this limit.
-    confirmed: u32,
+    pub(super) confirmed: u32,
     /// Incremented when all tokens become void: the bucket was reset, or its limit has changed.
     epoch: u32,
     /// True while a task waits for lots to end.
@@ -48,8 +49,8 @@ pub(super) struct Lease {
     /// The amount of the last portion.
     portion: Amount,
     /// A portion is in flight until then.
-    taking_until: Micros,
-    pace: PortionPace,
+    pub(super) taking_until: Micros,
+    pub(super) pace: PortionPace,
     terms: Terms,
 }
 
@@ -130,10 +131,6 @@ impl Lease {
         self.lots.iter().map(|lot| lot.amount).sum()
     }
 
-    pub(super) const fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
     /// True if forgetting it loses nothing.
     pub(super) fn is_idle(&self, now: Micros) -> bool {
         self.lots.is_empty() && !self.is_kept && !self.demand.is_recent(now, self.lease_us())
@@ -156,7 +153,7 @@ impl Lease {
         if let Some(LeaseAnswer::Denies(note)) = &paced {
             let limit = self.limit.limit();
             let wait_us = note.bucket.wait_for_us(limit, limit.asked(cost), note.store_time(now));
-            self.promise(now.plus_us(wait_us), now);
+            self.pace.promise(now.plus_us(wait_us), now);
         }
         paced.unwrap_or_else(|| LeaseAnswer::Asks(self.set_aside(cost.amount(), refill, now)))
     }
@@ -169,7 +166,7 @@ impl Lease {
         if !self.is_hot() || !self.is_nearly_empty(&note, now) || is_in_debt {
             return None;
         }
-        if self.is_ahead(self.pace.next(), now) {
+        if self.is_ahead(self.pace.next, now) {
             return Some(LeaseAnswer::Denies(self.until_next_portion(&note, cost, now)));
         }
         let covers = |portion: Amount| self.limit.limit().is_covered(cost, portion);
@@ -240,7 +237,7 @@ impl Lease {
         if usable > Amount::from_micro(self.portion.micro() / 4)
             || self.is_ahead(self.taking_until, now)
             || !self.is_hot()
-            || self.is_nearly_empty(&note, now) && self.is_ahead(self.pace.next(), now)
+            || self.is_nearly_empty(&note, now) && self.is_ahead(self.pace.next, now)
         {
             return None;
         }
@@ -248,14 +245,19 @@ impl Lease {
         Some(Amount::from(most as u64).above(usable)).filter(|portion| *portion >= FEWEST)
     }
 
-    /// Notes that a portion is asked for, if one is due. Returns its amount.
-    pub(super) fn start_portion(&mut self, now: Micros) -> Option<Amount> {
-        let portion = self.portion(now)?;
+    /// Notes that a portion is asked for, if one is due.
+    pub(super) fn start_portion(&mut self, now: Micros) -> Option<Portion> {
+        let amount = self.portion(now)?;
         if self.note.is_some_and(|note| self.is_nearly_empty(&note, now)) {
             self.pace.started(self.first_pause_us(), now);
         }
         self.taking_until = now.plus_us(PATIENCE_US);
-        Some(portion)
+        Some(self.portion_of(self.limit.clone(), amount))
+    }
+
+    /// Tokens of the bucket under this limit.
+    pub(super) fn portion_of(&self, limit: NamedLimit, amount: Amount) -> Portion {
+        Portion { key: Arc::clone(&self.key), limit, amount, epoch: self.epoch }
     }
 
     /// The tokens that are asked for here until the portion is used up, and those that are dropped until then because the bucket
@@ -292,11 +294,6 @@ impl Lease {
         self.put(self.lots.len(), Lot { amount, limit, epoch, bucket, came: now })
     }
 
-    /// Notes that a portion did not come.
-    pub(super) const fn failed(&mut self, now: Micros) {
-        self.taking_until = now;
-    }
-
     /// Notes what the store answered about the bucket.
     ///
     /// A bucket that is fuller than time can have made it was reset, refunded or lost, which leaves less room for the lots that were
@@ -310,11 +307,6 @@ impl Lease {
                 lot.bucket = note;
             }
         }
-    }
-
-    /// Notes that a caller was denied and will ask again then. The lease must not deny it any more.
-    pub(super) fn promise(&mut self, then: Micros, now: Micros) {
-        self.pace.promise(then, now);
     }
 
     /// Drops all tokens, also those set aside or in flight: the bucket was reset, or its limit has changed.
@@ -338,11 +330,6 @@ impl Lease {
             (self.portion, self.taking_until) = (Amount::ZERO, Micros::default());
         }
         self.limit = limit.clone();
-    }
-
-    /// True if a question has named the limit in this version of the limits.
-    pub(super) const fn is_confirmed(&self, version: u32) -> bool {
-        self.confirmed == version
     }
 
     /// Takes out the lots whose time is over, or all of them, and returns those of their tokens that may go back to the store.
@@ -428,7 +415,7 @@ impl Lease {
     fn until_next_portion(&self, note: &BucketNote, cost: Cost, now: Micros) -> BucketNote {
         let limit = self.limit.limit();
         let (asked, at) = (limit.asked(cost), note.store_time(now));
-        let wait_us = self.pace.next().since_us(now).max(note.bucket.wait_for_us(limit, asked, at));
+        let wait_us = self.pace.next.since_us(now).max(note.bucket.wait_for_us(limit, asked, at));
         let refill_us = (asked.as_f64() / self.per_second() * 1e6) as u64;
         let written_at = at.plus_us(wait_us.saturating_sub(refill_us));
         BucketNote { bucket: Bucket::new(Amount::ZERO, written_at), ..*note }

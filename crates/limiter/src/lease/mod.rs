@@ -9,11 +9,11 @@ mod pace;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use spile_core::{Amount, Charge, Charges, Micros, NamedLimit, Outcome};
+use spile_core::{Amount, Bucket, Charge, Charges, Micros, NamedLimit, Reply, Verdict};
 use spile_runtime::Runtime;
 
 use self::lease::{Lease, Lot, Terms};
@@ -44,17 +44,11 @@ pub(crate) struct Leases {
     terms: Terms,
     /// Incremented when limits may have changed.
     limits_version: AtomicU32,
-    counts: LeaseCounts,
+    /// What the leases have done so far.
+    counts: Mutex<LeaseStats>,
     /// Leases whose tasks have ended with their runtime.
     orphans: Mutex<Vec<Portion>>,
     has_orphans: AtomicBool,
-}
-
-#[derive(Default)]
-struct LeaseCounts {
-    portions: AtomicU64,
-    taken: AtomicU64,
-    returned: AtomicU64,
 }
 
 impl LeaseShard {
@@ -104,7 +98,7 @@ impl Leases {
             shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect(),
             terms: Terms { share, waits_us: u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX) },
             limits_version: AtomicU32::new(0),
-            counts: LeaseCounts::default(),
+            counts: Mutex::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
         }
@@ -135,13 +129,13 @@ impl Leases {
         let answer = lease.spend(charge.cost(), asked, now);
         // A question to the store must not compete with a portion: it takes one once it was allowed.
         let takes = matches!(answer, LeaseAnswer::Covers(..) | LeaseAnswer::Waits);
-        let portion = if takes { started(lease, now) } else { None };
+        let portion = if takes { lease.start_portion(now) } else { None };
         Some((answer, portion))
     }
 
     /// The portion to take from the store for a charge that it has allowed. Its limit has a lease.
     pub(crate) fn next_portion(&self, charge: &Charge<'_>, now: Micros) -> Option<Portion> {
-        self.with(charge, |lease| started(lease, now)).flatten()
+        self.with(charge, |lease| lease.start_portion(now)).flatten()
     }
 
     /// Puts tokens back that were set aside for a charge. Returns whether a task has to be started that returns them to the store.
@@ -150,26 +144,26 @@ impl Leases {
     }
 
     /// Notes that a caller was denied and waits as long as the outcome says.
-    pub(crate) fn promise(&self, charges: &[Charge<'_>], denial: &Outcome, now: Micros) {
-        for (charge, bucket) in charges.iter().zip(denial.buckets.iter()) {
+    pub(crate) fn promise(&self, charges: &[Charge<'_>], at: Micros, buckets: &[Bucket], now: Micros) {
+        for (charge, bucket) in charges.iter().zip(buckets) {
             let limit = charge.limit().limit();
             if limit.lease().is_some() {
-                let wait_us = bucket.wait_for_us(limit, limit.asked(charge.cost()), denial.at);
-                self.with(charge, |lease| lease.promise(now.plus_us(wait_us), now));
+                let wait_us = bucket.wait_for_us(limit, limit.asked(charge.cost()), at);
+                self.with(charge, |lease| lease.pace.promise(now.plus_us(wait_us), now));
             }
         }
     }
 
     /// Notes the answer of the store about the buckets of these charges, as far as they have leases.
-    pub(crate) fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, sent: Micros, heard: Micros) {
-        for (charge, &bucket) in charges.iter().zip(outcome.buckets.iter()) {
+    pub(crate) fn learn(&self, charges: &[Charge<'_>], reply: &Reply, sent: Micros, heard: Micros) {
+        for (charge, &bucket) in charges.iter().zip(reply.buckets.iter()) {
             if charge.limit().limit().lease().is_some() {
-                let note = BucketNote { bucket, store_heard: outcome.at, sent, heard };
+                let note = BucketNote { bucket, store_heard: reply.at, sent, heard };
                 self.with(charge, |lease| lease.learn(note));
             }
         }
-        if !outcome.allowed {
-            self.promise(charges, outcome, heard);
+        if reply.verdict == Verdict::Denied {
+            self.promise(charges, reply.at, &reply.buckets, heard);
         }
     }
 
@@ -182,15 +176,18 @@ impl Leases {
 
     /// Adds a grant of the store. Returns whether a task has to be started that returns the rest of it.
     pub(crate) fn granted(&self, charge: &Charge<'_>, amount: Amount, epoch: u32, note: BucketNote) -> bool {
-        self.counts.portions.fetch_add(1, Ordering::Relaxed);
-        self.counts.taken.fetch_add(amount.whole_tokens(), Ordering::Relaxed);
+        {
+            let mut counts = self.counts.lock();
+            counts.portions += 1;
+            counts.taken += amount.whole_tokens();
+        }
         let limit = *charge.limit().limit();
         self.with(charge, |lease| lease.granted(amount, limit, epoch, note)).unwrap_or(false)
     }
 
     /// Notes that a portion did not come.
     pub(crate) fn failed(&self, charge: &Charge<'_>, now: Micros) {
-        self.with(charge, |lease| lease.failed(now));
+        self.with(charge, |lease| lease.taking_until = now);
     }
 
     /// Notes that limits may have changed. Tokens that were taken before are spent by questions that name the same limit, but are not
@@ -221,13 +218,11 @@ impl Leases {
     /// The tokens of ended lots, or of all, under the limits that they were taken under.
     fn returned(&self, lease: &mut Lease, all: bool, now: Micros) -> Vec<Portion> {
         let mut lots = lease.take_ended(all, now);
-        if !lease.is_confirmed(self.limits_version()) {
+        if lease.confirmed != self.limits_version() {
             lots.clear();
         }
-        let portion = |lot: Lot| Portion {
-            limit: NamedLimit::new(lease.limit.name().clone(), lot.limit),
-            ..portion_of(lease, lot.amount)
-        };
+        let limit = |lot: &Lot| NamedLimit::new(lease.limit.name().clone(), lot.limit);
+        let portion = |lot: Lot| lease.portion_of(limit(&lot), lot.amount);
         lots.into_iter().map(portion).collect()
     }
 
@@ -244,9 +239,6 @@ impl Leases {
 
     /// Takes the leases that need a task to return the rest of them.
     pub(crate) fn take_orphans(&self) -> Vec<Portion> {
-        if !self.has_orphans() {
-            return Vec::new();
-        }
         let mut orphans = self.orphans.lock();
         self.has_orphans.store(false, Ordering::Release);
         std::mem::take(&mut orphans)
@@ -254,30 +246,19 @@ impl Leases {
 
     /// The tokens that this instance holds of a charge's bucket.
     pub(crate) fn amount_of(&self, charge: &Charge<'_>) -> Amount {
-        charge
-            .limit()
-            .limit()
-            .lease()
-            .and_then(|_| self.with(charge, |lease| lease.amount()))
-            .unwrap_or_default()
+        let lease = charge.limit().limit().lease();
+        lease.and_then(|_| self.with(charge, |lease| lease.amount())).unwrap_or_default()
     }
 
     pub(crate) fn gave_back(&self, amount: Amount) {
-        self.counts.returned.fetch_add(amount.whole_tokens(), Ordering::Relaxed);
+        self.counts.lock().returned += amount.whole_tokens();
     }
 
     pub(crate) fn stats(&self) -> LeaseStats {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let mut stats = LeaseStats {
-            portions: count(&self.counts.portions),
-            taken: count(&self.counts.taken),
-            returned: count(&self.counts.returned),
-            ..LeaseStats::default()
-        };
+        let mut stats = *self.counts.lock();
         for shard in &self.shards {
-            for amount in
-                shard.lock().leases.values().map(Lease::amount).filter(|amount| *amount > Amount::ZERO)
-            {
+            let shard = shard.lock();
+            for amount in shard.leases.values().map(Lease::amount).filter(|amount| *amount > Amount::ZERO) {
                 stats.buckets += 1;
                 stats.tokens += amount.whole_tokens();
             }
@@ -294,12 +275,4 @@ impl Leases {
         let (hash, mut shard) = self.locked(charge);
         shard.leases.get_mut(&hash).filter(|lease| lease.is_of(charge)).map(act)
     }
-}
-
-fn started(lease: &mut Lease, now: Micros) -> Option<Portion> {
-    lease.start_portion(now).map(|amount| portion_of(lease, amount))
-}
-
-fn portion_of(lease: &Lease, amount: Amount) -> Portion {
-    Portion { key: Arc::clone(&lease.key), limit: lease.limit.clone(), amount, epoch: lease.epoch() }
 }

@@ -9,7 +9,7 @@ const LONGEST_US: u64 = 50_000;
 #[derive(Debug, Default)]
 pub(super) struct PortionPace {
     /// No portion is asked for before then.
-    next: Micros,
+    pub(super) next: Micros,
     /// Zero before the first portion.
     pause_us: u64,
     /// The first moment at which a denied caller will ask again.
@@ -20,10 +20,6 @@ impl PortionPace {
     /// The oldest answer of the store by which questions are denied between portions. Later ones ask again: other instances may have returned
     /// tokens since.
     pub(super) const OLDEST_US: u64 = 2 * LONGEST_US;
-
-    pub(super) const fn next(&self) -> Micros {
-        self.next
-    }
 
     /// A portion is asked for. `first_us` is the pause before the level of the bucket is known.
     pub(super) fn started(&mut self, first_us: u64, now: Micros) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Outcome, PermitId, PermitStep,
-    SpendTime, Store, StoreError, StoreExt,
+    Amount, Bucket, Charge, Charges, Decision, DecisionSource, FailurePolicy, Operation, Outcome, PermitId,
+    PermitStep, Reply, Store, StoreError, StoreExt, Verdict,
 };
 use spile_policy::Chain;
 
@@ -13,7 +13,7 @@ use super::inner::LimiterInner;
 use super::{PlanList, RateLimiter, Wait, is_refused};
 use crate::ask::{AskOptions, AskedCharges};
 use crate::error::{AcquireError, LimiterError};
-use crate::permit::{HeldPlaces, Permit, PermitStats, ReleaseWork, SOON};
+use crate::permit::{HeldPlaces, Permit, PermitStats, PlacesIn, RELEASE, ReleaseWork, SOON, Unreleased};
 
 /// How long permits are released when the process ends.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ impl<S: Store + 'static> RateLimiter<S> {
     pub async fn acquire(&self, key: &str, plans: impl PlanList + Send) -> Result<Permit, AcquireError> {
         let charges = self.permit_charges(key, plans)?;
         let (decision, permit) = self.decide_charges(charges.into()).await;
-        permit.ok_or_else(|| AcquireError::denied(decision))
+        permit.ok_or_else(|| AcquireError::Denied(Box::new(decision)))
     }
 
     /// Acquires as [`acquire`](Self::acquire) does, and waits for a free place. Of all callers in this process that wait
@@ -54,24 +54,23 @@ impl<S: Store + 'static> RateLimiter<S> {
         plans: impl PlanList + Send,
         wait: Wait,
     ) -> Result<Permit, AcquireError> {
-        let charges = self.permit_charges(key, plans)?;
-        let policy = wait.policy(self.inner.fallback.policy);
+        let mut asked = AskedCharges::from(self.permit_charges(key, plans)?);
+        asked.options.on_failure = Some(wait.policy(self.inner.fallback.policy));
+        let charges = &asked.charges;
         let (runtime, permits) = (&self.inner.runtime, &self.inner.permits);
         let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
         let left = || give_up.map_or(Duration::MAX, |give_up| give_up - runtime.now());
-        let turn = permits.turns.queue_for(&charges);
+        let turn = permits.turns.queue_for(charges);
         // If callers in front take all the time, it asks once: they may wait for other limits than it needs.
         let is_shared = self.inner.store.is_shared();
         let mut first = runtime.timeout(left(), turn.first(is_shared, runtime)).await;
         let mut has_waited = false;
         loop {
-            let options = AskOptions { on_failure: Some(policy), ..AskOptions::default() };
-            let ask = AskedCharges { charges: charges.clone(), options };
             // Made before the question, so that no release in between is missed.
             let released = permits.has_released.notified();
-            let (decision, permit) = self.decide_charges(ask).await;
+            let (decision, permit) = self.decide_charges(asked.clone()).await;
             if let Some(permit) = permit {
-                if let Ok(Some(waiting)) = &mut first {
+                if let Ok(waiting) = &mut first {
                     waiting.got_place(runtime);
                 }
                 return Ok(permit);
@@ -79,10 +78,8 @@ impl<S: Store + 'static> RateLimiter<S> {
             let (is_final, left) = (decision.may_have_run() || is_refused(&decision), left());
             let for_place = decision.binding().limit().is_concurrency();
             let is_too_late = left.is_zero() || !for_place && decision.retry_after() > left;
-            let Some(waiting) =
-                first.as_mut().ok().and_then(Option::as_mut).filter(|_| !is_final && !is_too_late)
-            else {
-                return Err(AcquireError::denied(decision));
+            let Some(waiting) = first.as_mut().ok().filter(|_| !is_final && !is_too_late) else {
+                return Err(AcquireError::Denied(Box::new(decision)));
             };
             if !for_place {
                 let pause = decision.retry_after().saturating_add(wait.drawn_jitter(runtime));
@@ -108,7 +105,7 @@ impl<S: Store + 'static> RateLimiter<S> {
     /// released. To be called before the process ends. It takes a second at most.
     pub async fn release_permits(&self) {
         for places in self.inner.permits.all() {
-            if places.end() {
+            if places.ended.set(true) {
                 // Notifies a holder that is still at work that others may have the place.
                 places.lose();
                 Arc::clone(&self.inner).release_later(places);
@@ -120,11 +117,10 @@ impl<S: Store + 'static> RateLimiter<S> {
 
     /// The charges of one key under these plans, one token each, which must have a concurrency.
     fn permit_charges<'k>(&self, key: &'k str, plans: impl PlanList) -> Result<Charges<'k>, LimiterError> {
-        let names = plans.to_names();
-        let charges = self.charges(key, plans, 1)?;
+        let charges = self.charges(key, &plans, 1)?;
         match charges.first_permit() {
             Some(_) => Ok(charges),
-            None => Err(LimiterError::NoConcurrency(names.join(", "))),
+            None => Err(LimiterError::NoConcurrency(plans.to_names().join(", "))),
         }
     }
 }
@@ -143,36 +139,32 @@ impl<S: Store> RateLimiter<S> {
         let charges = chain.charges_at(|_| Amount::TOKEN);
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let (inner, local) = (&self.inner, &self.inner.fallback);
-        let step = async |step| inner.in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
+        let step = async |step| {
+            let answer = inner.in_time(inner.deadline, inner.store.permit(&charges, id, step)).await;
+            answer.map(|outcome| outcome.allowed)
+        };
         let sent = local.clock.now();
-        let mut answer = step(PermitStep::Renew).await;
+        let mut renewed = step(PermitStep::Renew).await;
         // The store may not know it yet. What was not renewed within its hold time is not taken again.
         let (hold, wall) = (charges.hold().unwrap_or_default(), local.clock.wall());
         let is_fresh = || wall < id.since() + hold && id.since() < wall + hold;
-        let degraded = degraded && (inner.permits.lent.is_held(id, sent) || is_fresh());
-        if degraded && answer.as_ref().is_ok_and(|outcome| !outcome.allowed) {
-            answer = step(PermitStep::Retake).await;
-        }
-        let renewed = match answer {
-            Ok(outcome) if outcome.allowed => {
-                if degraded {
-                    // It is counted in the store now.
-                    local.release(&charges, id);
+        if degraded && (inner.permits.lent.is_held(id, sent) || is_fresh()) {
+            if matches!(renewed, Ok(false)) {
+                renewed = step(PermitStep::Retake).await;
+            }
+            renewed = match renewed {
+                // The store counts again: the place is there, or it has none for it.
+                Ok(is_held) => {
+                    local.permit(&charges, id, RELEASE);
+                    Ok(is_held)
                 }
-                Ok(true)
-            }
-            answer if !degraded => answer.map(|outcome| outcome.allowed),
-            // The store counts again, and has no place for it.
-            Ok(_) => {
-                local.release(&charges, id);
-                Ok(false)
-            }
-            Err(why) => match AskOptions::of(chain).policy(local) {
-                FailurePolicy::Allow => Ok(true),
-                _ if local.renew(&charges, id) => Ok(true),
-                _ => Err(why),
-            },
-        };
+                Err(why) => match AskOptions::of(chain).policy(local) {
+                    FailurePolicy::Allow => Ok(true),
+                    _ if local.permit(&charges, id, PermitStep::Renew) => Ok(true),
+                    _ => Err(why),
+                },
+            };
+        }
         match renewed {
             Ok(true) => inner.permits.lent.note(id, &charges, sent),
             Ok(false) => inner.permits.lent.forget(id),
@@ -187,13 +179,8 @@ impl<S: Store> RateLimiter<S> {
         let Some(charges) = charges.only(true) else { return Ok(false) };
         let inner = &self.inner;
         // It may have been taken while the store did not answer.
-        let released_locally = inner.fallback.release(&charges, id);
-        let answer = inner
-            .in_time(
-                inner.deadline,
-                inner.store.permit(&charges, id, PermitStep::Release(SpendTime::Unknown)),
-            )
-            .await;
+        let released_locally = inner.fallback.permit(&charges, id, RELEASE);
+        let answer = inner.in_time(inner.deadline, inner.store.permit(&charges, id, RELEASE)).await;
         inner.permits.has_released.notify_waiters();
         let is_released = match answer {
             Err(_) if released_locally => true,
@@ -219,14 +206,11 @@ impl<S: Store> RateLimiter<S> {
 }
 
 impl<S: Store + 'static> LimiterInner<S> {
-    /// Decides about a chain with a concurrency. If it is allowed, the places are held, and kept if that is asked for.
+    /// Decides about a chain with a concurrency. If it is allowed, the places are held, and kept unless their caller does that.
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        ask: &AskedCharges<'_>,
-        holder: &str,
-        keeps: bool,
+        AskedCharges { charges, options }: &AskedCharges<'_>,
     ) -> (Decision, Option<Arc<HeldPlaces>>) {
-        let (charges, options) = (&ask.charges, &ask.options);
         let now = self.fallback.clock.now();
         let rest = charges.only(false);
         if let Some(rest) = &rest
@@ -237,17 +221,20 @@ impl<S: Store + 'static> LimiterInner<S> {
         }
         let (since, number) = (self.fallback.clock.wall(), self.runtime.random_id());
         let hold = charges.hold().unwrap_or_default();
-        let id =
-            PermitId::new(since, hold, number, holder).or_else(|_| PermitId::new(since, hold, number, ""));
-        let Ok(id) = id else { unreachable!("a permit without a holder has an id") };
+        let id = |holder| PermitId::new(since, hold, number, holder);
+        let id = id(options.holder).or_else(|_| id("")).expect("a permit without a holder has an id");
         let places = Arc::new(HeldPlaces::new(id, charges, now, self.runtime.spawner()));
-        let mut guard = AcquireGuard { limiter: self, places: &places, is_armed: true };
+        let mut unreleased = Unreleased { limiter: Arc::clone(self), places: Some(Arc::clone(&places)) };
         let question = rest.as_ref().map(|rest| self.question(rest));
         let deadline = options.deadline(self.deadline);
         let ends_at = self.runtime.after(deadline);
         let ask = async || {
-            let asked = self.store.permit(charges, places.id(), PermitStep::Acquire);
-            self.runtime.timeout_at(ends_at, asked).await.unwrap_or(Err(StoreError::TimedOut(deadline)))
+            places.unanswered.set(true);
+            let asked = self.store.permit(charges, &places.id, PermitStep::Acquire);
+            let answer = self.runtime.timeout_at(ends_at, asked).await;
+            let answer = answer.unwrap_or(Err(StoreError::TimedOut(deadline)));
+            places.unanswered.set(answer.as_ref().is_err_and(StoreError::may_have_run));
+            answer
         };
         let mut answer = ask().await;
         let mut may_have_run = false;
@@ -261,7 +248,6 @@ impl<S: Store + 'static> LimiterInner<S> {
                 // The first answer still holds. A place that is taken late is released; tokens beside it may be charged.
                 Err(why) if why.may_have_run() => {
                     may_have_run = true;
-                    places.set_unanswered();
                     Arc::clone(self).release_later(Arc::clone(&places));
                 }
                 Err(_) => {}
@@ -274,46 +260,41 @@ impl<S: Store + 'static> LimiterInner<S> {
         }
         if let Some(question) = question {
             let rates = answer.as_ref().map(|outcome| part_of(charges, outcome));
-            question.answered(rates.as_ref().map_err(|why| *why));
+            question.answered(Operation::Spend, rates.as_ref().map_err(|why| *why));
         }
-        let is_taken;
-        let decision = match answer {
+        let (decision, is_taken) = match answer {
             Ok(outcome) => {
-                is_taken = outcome.allowed;
-                let decision =
-                    self.conclude(charges, options, Ok(outcome), DecisionSource::Store, Some(heard_at));
-                decision.with_may_have_run(may_have_run)
+                let (is_taken, source) = (outcome.allowed, DecisionSource::Store);
+                let decision = self.conclude(charges, options, Ok(outcome), source, Some(heard_at));
+                (decision.with_may_have_run(may_have_run), is_taken)
             }
             Err(why) => {
                 let policy = options.policy(&self.fallback);
-                let (decision, counted_in) = self.fallback.acquire(charges, places.id(), policy, &why);
-                is_taken = decision.allowed();
-                places.renewed(heard_at, counted_in);
-                places.renew_after(heard_at, SOON.min(places.hold() / 9));
-                if why.may_have_run() {
-                    places.set_unanswered();
-                } else {
-                    places.set_not_in_store();
-                }
+                let acquire = Operation::Permit(&places.id, PermitStep::Acquire);
+                let decision = self.fallback.decide(acquire, charges, policy, &why);
+                let is_taken = decision.allowed();
+                let is_local = policy == FailurePolicy::Local;
+                places.renewed(heard_at, if is_local { PlacesIn::Local } else { PlacesIn::Nowhere });
+                places.renew_after(heard_at, SOON.min(places.hold / 9));
+                places.in_store.set(why.may_have_run());
                 if !is_taken && why.may_have_run() {
                     // The store may hold a place for a request that is refused.
                     Arc::clone(self).release_later(Arc::clone(&places));
                 }
                 let decision = if options.shadow { decision.shadowed() } else { decision };
                 self.tell(charges, options, &decision, heard_at);
-                decision
+                (decision, is_taken)
             }
         };
-        guard.is_armed = false;
-        drop(guard);
+        unreleased.places = None;
         if !is_taken {
             return (decision, None);
         }
-        if keeps {
-            self.permits.add(self, &places);
-        } else {
+        if options.leaves_permit {
             self.permits.stats.count(&places, |counts| counts.acquired += 1);
-            self.permits.lent.note(places.id(), charges, now);
+            self.permits.lent.note(&places.id, charges, now);
+        } else {
+            self.permits.add(self, &places);
         }
         (decision, Some(places))
     }
@@ -328,23 +309,8 @@ fn lacks_place(charges: &Charges<'_>, outcome: &Outcome) -> bool {
 }
 
 /// The buckets of an outcome that are not places.
-fn part_of(charges: &Charges<'_>, outcome: &Outcome) -> Outcome {
+fn part_of(charges: &Charges<'_>, outcome: &Outcome) -> Reply {
     let buckets = charges.iter().zip(outcome.buckets.iter()).filter(|(charge, _)| !charge.needs_permit());
-    Outcome { buckets: buckets.map(|(_, bucket)| *bucket).collect(), ..*outcome }
-}
-
-/// Releases places if the caller goes away before it has the answer.
-struct AcquireGuard<'a, S: Store + 'static> {
-    limiter: &'a Arc<LimiterInner<S>>,
-    places: &'a Arc<HeldPlaces>,
-    is_armed: bool,
-}
-
-impl<S: Store + 'static> Drop for AcquireGuard<'_, S> {
-    fn drop(&mut self) {
-        if self.is_armed {
-            self.places.set_unanswered();
-            Arc::clone(self.limiter).release_later(Arc::clone(self.places));
-        }
-    }
+    let buckets = buckets.map(|(_, bucket)| *bucket).collect();
+    Reply::new(Verdict::done_if(outcome.allowed), outcome.at, buckets)
 }

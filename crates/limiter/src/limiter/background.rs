@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use spile_core::{Charge, Store, StoreExt};
+use spile_core::{Charge, Operation, Store};
 use tokio::sync::oneshot;
 
 use super::inner::LimiterInner;
@@ -67,7 +67,9 @@ async fn renew_notes<S: Store + 'static>(limiter: Arc<LimiterInner<S>>) {
     collecting.is_armed = false;
     let renewals = std::mem::take(&mut *limiter.renewals.lock());
     for some in renewals.chunks(AT_ONCE) {
-        join_all(some.iter().map(|bucket| renew_note(&limiter, bucket))).await;
+        let charges: Vec<_> = some.iter().filter_map(Portion::charges).collect();
+        // A peek charges nothing. If it fails, the note expires and the next question asks the store.
+        join_all(charges.iter().map(|charges| limiter.ask(Operation::Peek, charges, limiter.deadline))).await;
     }
 }
 
@@ -83,12 +85,4 @@ impl<S> Drop for CollectingGuard<'_, S> {
             self.limiter.renewals.lock().clear();
         }
     }
-}
-
-/// Peeks, which charges nothing. If that fails, the note expires and the next question asks the store.
-async fn renew_note<S: Store>(limiter: &LimiterInner<S>, bucket: &Portion) {
-    let Some(charges) = bucket.charges() else { return };
-    let question = limiter.question(&charges);
-    let answer = limiter.in_time(limiter.deadline, limiter.store.peek(&charges)).await;
-    question.peeked(answer.as_ref());
 }

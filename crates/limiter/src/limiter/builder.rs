@@ -26,6 +26,11 @@ const GRACE: Duration = Duration::from_millis(10);
 #[must_use = "call build()"]
 pub struct RateLimiterBuilder<S> {
     store: S,
+    settings: LimiterSettings,
+}
+
+/// Everything but the store.
+struct LimiterSettings {
     plans: Arc<dyn PlanRegistry>,
     policy: FailurePolicy,
     fail_closed_retry_after: Duration,
@@ -41,8 +46,7 @@ pub struct RateLimiterBuilder<S> {
 
 impl RateLimiterBuilder<()> {
     pub(crate) fn new() -> Self {
-        Self {
-            store: (),
+        let settings = LimiterSettings {
             plans: Arc::new(InMemoryPlans::default()),
             policy: FailurePolicy::default(),
             fail_closed_retry_after: Duration::from_secs(1),
@@ -54,25 +58,13 @@ impl RateLimiterBuilder<()> {
             clock: Arc::new(SystemClock::new()),
             observer: None,
             runtime: Runtime::tokio(),
-        }
+        };
+        Self { store: (), settings }
     }
 
     /// Keeps buckets in `store`.
     pub fn store<S: Store>(self, store: S) -> RateLimiterBuilder<S> {
-        RateLimiterBuilder {
-            store,
-            plans: self.plans,
-            policy: self.policy,
-            fail_closed_retry_after: self.fail_closed_retry_after,
-            replicas: self.replicas,
-            max_local_keys: self.max_local_keys,
-            deadline: self.deadline,
-            deny_cache: self.deny_cache,
-            lease_share: self.lease_share,
-            clock: self.clock,
-            observer: self.observer,
-            runtime: self.runtime,
-        }
+        RateLimiterBuilder { store, settings: self.settings }
     }
 }
 
@@ -84,31 +76,31 @@ impl<S> RateLimiterBuilder<S> {
 
     /// Looks plans up in `registry`, which may change while the limiter runs.
     pub fn registry(mut self, registry: impl PlanRegistry + 'static) -> Self {
-        self.plans = Arc::new(registry);
+        self.settings.plans = Arc::new(registry);
         self
     }
 
     /// Sets the policy if the store fails. By default requests pass, marked as degraded.
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
-        self.policy = policy;
+        self.settings.policy = policy;
         self
     }
 
     /// Sets the wait that is reported to callers who are refused because the store failed. One second by default.
     pub const fn fail_closed_retry_after(mut self, wait: Duration) -> Self {
-        self.fail_closed_retry_after = wait;
+        self.settings.fail_closed_retry_after = wait;
         self
     }
 
     /// Divides each limit by this many instances while the policy is `local`. One by default.
     pub const fn replicas(mut self, replicas: u32) -> Self {
-        self.replicas = replicas;
+        self.settings.replicas = replicas;
         self
     }
 
     /// The most buckets that the embedded store behind the policy `local` holds. A million by default.
     pub const fn max_local_keys(mut self, keys: usize) -> Self {
-        self.max_local_keys = keys;
+        self.settings.max_local_keys = keys;
         self
     }
 
@@ -117,7 +109,7 @@ impl<S> RateLimiterBuilder<S> {
     ///
     /// A store that answers without waiting, as the embedded one does, never starts a timer.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.settings.deadline = Some(deadline);
         self
     }
 
@@ -127,7 +119,7 @@ impl<S> RateLimiterBuilder<S> {
     /// A refund or a reset through this limiter is seen at once, one by another instance within this time. A store that
     /// answers without waiting, as the embedded one does, is always asked.
     pub const fn deny_cache(mut self, interval: Duration) -> Self {
-        self.deny_cache = interval;
+        self.settings.deny_cache = interval;
         self
     }
 
@@ -138,25 +130,25 @@ impl<S> RateLimiterBuilder<S> {
     /// If it is not above 0 and at most 1.
     pub fn lease_share(mut self, share: f64) -> Self {
         assert!(share > 0.0 && share <= 1.0, "a lease share of {share} is outside 0 to 1");
-        self.lease_share = share;
+        self.settings.lease_share = share;
         self
     }
 
     /// The clock for decisions that are made without the store.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.settings.clock = Arc::new(clock);
         self
     }
 
     /// The runtime for deadlines, pauses, tasks and random numbers. Tokio by default.
     pub fn runtime(mut self, runtime: Runtime) -> Self {
-        self.runtime = runtime;
+        self.settings.runtime = runtime;
         self
     }
 
     /// Calls `observer` with every decision.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observer = Some(Box::new(observer));
+        self.settings.observer = Some(Box::new(observer));
         self
     }
 }
@@ -164,33 +156,36 @@ impl<S> RateLimiterBuilder<S> {
 impl<S: Store + 'static> RateLimiterBuilder<S> {
     /// The limiter.
     pub fn build(self) -> RateLimiter<S> {
-        let local = MemoryStore::builder().clock(Arc::clone(&self.clock)).max_keys(self.max_local_keys);
-        let local = match self.runtime.table_seed() {
+        let Self { store, settings } = self;
+        let (clock, runtime) = (settings.clock, settings.runtime);
+        let local = MemoryStore::builder().clock(Arc::clone(&clock)).max_keys(settings.max_local_keys);
+        let local = match runtime.table_seed() {
             Some(seed) => local.build_seeded(seed),
             None => local.build(),
         };
         let fallback = Fallback {
-            policy: self.policy,
-            retry_after: self.fail_closed_retry_after,
-            replicas: self.replicas,
-            clock: self.clock,
+            policy: settings.policy,
+            retry_after: settings.fail_closed_retry_after,
+            replicas: settings.replicas,
+            clock,
             local,
         };
-        let is_remote = self.store.is_shared();
-        let deadline = self.deadline.unwrap_or_else(|| self.store.timeout().unwrap_or(USUAL_TIMEOUT) + GRACE);
-        RateLimiter::from(LimiterInner {
-            deny_cache: DenyCache::new(self.deny_cache, &self.runtime).filter(|_| is_remote),
-            leases: is_remote.then(|| Leases::new(self.lease_share, deadline, &self.runtime)),
+        let is_remote = store.is_shared();
+        let deadline = settings.deadline.unwrap_or_else(|| store.timeout().unwrap_or(USUAL_TIMEOUT) + GRACE);
+        let inner = LimiterInner {
+            deny_cache: DenyCache::new(settings.deny_cache, &runtime).filter(|_| is_remote),
+            leases: is_remote.then(|| Leases::new(settings.lease_share, deadline, &runtime)),
             start_work,
             renewals: Mutex::default(),
             permits: PermitKeeper::default(),
-            store: self.store,
-            runtime: self.runtime,
-            plans: self.plans,
+            store,
+            runtime,
+            plans: settings.plans,
             deadline,
             fallback,
-            counts: self.observer.as_ref().and_then(|observer| observer.counts()),
-            observer: self.observer,
-        })
+            counts: settings.observer.as_ref().and_then(|observer| observer.counts()),
+            observer: settings.observer,
+        };
+        RateLimiter { inner: Arc::new(inner) }
     }
 }

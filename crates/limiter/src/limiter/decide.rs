@@ -8,7 +8,8 @@ use spile_policy::{BucketCharge, Chain, Enforced, Owed};
 
 use super::inner::LimiterInner;
 use super::{RateLimiter, Settled};
-use crate::ask::{Ask, AskOptions, AskedAction, AskedCharges, AskedEnforced};
+use crate::ask::{Ask, AskOptions, AskedAction, AskedCharges};
+use crate::lease::LeaseQuestion;
 use crate::permit::{Permit, ReleaseWork};
 
 /// The answer to an [`Ask`].
@@ -142,12 +143,12 @@ impl<S: Store> RateLimiter<S> {
         if !ask.shadow.is_empty() || !matches!(ask.options.action, AskedAction::Spend) {
             return None;
         }
-        Some(Ruling::of(match &ask.enforced {
-            AskedEnforced::Charged(charges) if charges.first_permit().is_none() => {
+        Some(Ruling::of(match &ask.charges {
+            Some(charges) if charges.first_permit().is_none() => {
                 EnforcedDecision::Decided(self.inner.spend_at_once(charges, &ask.options)?)
             }
-            AskedEnforced::Charged(_) | AskedEnforced::Peeked(_) => return None,
-            AskedEnforced::Unlimited => {
+            Some(_) => return None,
+            None => {
                 self.inner.count_unlimited(&ask.options);
                 EnforcedDecision::Unlimited
             }
@@ -160,7 +161,7 @@ impl<S: Store> RateLimiter<S> {
         if let Some(decision) = self.inner.spend_at_once(charges, options) {
             return decision;
         }
-        match self.inner.decide_nearby(charges, options) {
+        match self.inner.decide_nearby(charges, options, LeaseQuestion::Alone, false) {
             Ok(decision) => decision,
             Err(share) => self.inner.wait_for(asked, share).await,
         }
@@ -180,7 +181,7 @@ impl<S: Store + 'static> RateLimiter<S> {
         async move {
             match ask {
                 Ask {
-                    enforced: AskedEnforced::Charged(charges),
+                    charges: Some(charges),
                     shadow: [],
                     options: options @ AskOptions { action: AskedAction::Spend, .. },
                 } if charges.first_permit().is_none() => {
@@ -215,31 +216,24 @@ impl<S: Store + 'static> RateLimiter<S> {
     }
 
     async fn decide_all(&self, ask: Ask<'_>) -> Ruling {
-        let Ask { enforced, shadow, options } = ask;
+        let Ask { charges, shadow, options } = ask;
         let (inner, action) = (&self.inner, options.action);
         let ends_at = inner.runtime.after(options.deadline(inner.deadline));
-        let is_charged = matches!(enforced, AskedEnforced::Charged(_));
-        let mut ruling = match enforced {
-            AskedEnforced::Charged(charges) => {
-                let (decision, permit) = self.decide_charges(AskedCharges { charges, options }).await;
-                Ruling { permit: permit.map(Box::new), ..Ruling::of(EnforcedDecision::Decided(decision)) }
-            }
-            AskedEnforced::Peeked(charges) => {
-                let decision = self.peek_charges(AskedCharges { charges, options }).await;
-                Ruling::of(EnforcedDecision::Decided(decision))
-            }
-            AskedEnforced::Unlimited => {
-                if !matches!(action, AskedAction::Peek) {
-                    inner.count_unlimited(&options);
-                }
-                Ruling::UNLIMITED
-            }
-        };
+        let is_charged = charges.is_some();
+        let mut ruling = Ruling::UNLIMITED;
+        if let Some(charges) = charges {
+            let (decision, permit) = self.decide_charges(AskedCharges { charges, options }).await;
+            ruling.enforced = EnforcedDecision::Decided(decision);
+            ruling.permit = permit.map(Box::new);
+        } else if !matches!(action, AskedAction::Peek) {
+            inner.count_unlimited(&options);
+        }
         if ruling.allowed() && !shadow.is_empty() {
             let within = Some(ends_at - inner.runtime.now());
             let watched = shadow.iter().map(async |chain| {
                 let action = match action {
-                    AskedAction::Spend if chain.is_peek() => AskedAction::Peek,
+                    AskedAction::Spend | AskedAction::PeekEnforced if chain.is_peek() => AskedAction::Peek,
+                    AskedAction::PeekEnforced => AskedAction::Spend,
                     // The marker of the id is that of the enforced charges.
                     AskedAction::Reserve(_) if is_charged => AskedAction::Spend,
                     action => action,
@@ -257,15 +251,14 @@ impl<S: Store + 'static> RateLimiter<S> {
     /// Decides about charges, and takes a permit of each concurrency among them.
     pub(super) async fn decide_charges(&self, asked: AskedCharges<'_>) -> (Decision, Option<Permit>) {
         match asked.options.action {
-            AskedAction::Peek => return (self.peek_charges(asked).await, None),
+            AskedAction::Peek | AskedAction::PeekEnforced => return (self.peek_charges(asked).await, None),
             AskedAction::Reserve(id) => return (self.reserve_charges(asked, id).await, None),
             AskedAction::Spend if asked.charges.first_permit().is_none() => {
                 return (self.spend(asked).await, None);
             }
             AskedAction::Spend => {}
         }
-        let AskOptions { holder, leaves_permit, .. } = asked.options;
-        let (decision, places) = self.inner.acquire(&asked, holder, !leaves_permit).await;
+        let (decision, places) = self.inner.acquire(&asked).await;
         let permit = places.map(|places| {
             let release: Arc<dyn ReleaseWork> = Arc::<LimiterInner<S>>::clone(&self.inner);
             Permit::new(places, decision.clone(), release)

@@ -1,14 +1,14 @@
 //! The state that all clones of a limiter share, and the course of one decision.
 
 use std::cell::Ref;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use spile_core::{
     Answer, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, Operation, Outcome,
-    PlanRegistry, Reply, Spent, Store, StoreError, StoreExt,
+    PlanRegistry, Reply, Spent, Store, StoreError,
 };
 use spile_runtime::Runtime;
 
@@ -55,7 +55,7 @@ impl<S: Store> LimiterInner<S> {
         self: &'a Arc<Self>,
         ask: AskedCharges<'a>,
         share: Option<Box<LeaseShare<'a, S>>>,
-    ) -> Pin<Box<dyn Future<Output = Decision> + Send + 'a>> {
+    ) -> BoxFuture<'a, Decision> {
         Box::pin(async move {
             if self.leases.as_ref().is_some_and(Leases::has_orphans) {
                 (self.start_work)(self, BackgroundWork::KeepOrphans);
@@ -63,35 +63,26 @@ impl<S: Store> LimiterInner<S> {
             let (mut ask, mut share) = (ask, share);
             if let Some(portion) = share.as_mut().and_then(|share| share.portion.take()) {
                 let (deadline, started) = (ask.options.deadline(self.deadline), self.runtime.now());
-                let come = self.runtime.timeout(deadline, portion).await;
-                let now = self.fallback.clock.now();
-                match self.spend_leases(&ask.charges, &ask.options, LeaseQuestion::AfterPortion, now) {
-                    Some(Ok(decision)) => return decision,
-                    Some(Err(other)) => {
-                        let late = come.is_err().then_some(Err(StoreError::TimedOut(deadline)));
-                        let denied = || other.rest().and_then(|rest| self.denied_nearby(&rest, now));
-                        let (source, answer) = match late {
-                            Some(late) => (DecisionSource::Store, Some(late)),
-                            None => (DecisionSource::DenyCache, denied().map(Ok)),
-                        };
-                        if let Some(answer) = answer {
-                            let answer = answer.map(|denial| other.outcome(&denial, now));
-                            return self.conclude(&ask.charges, &ask.options, answer, source, Some(now));
-                        }
-                        share = Some(Box::new(other));
-                    }
-                    None => share = None,
+                let is_late = self.runtime.timeout(deadline, portion).await.is_err();
+                let asked = LeaseQuestion::AfterPortion;
+                match self.decide_nearby(&ask.charges, &ask.options, asked, is_late) {
+                    Ok(decision) => return decision,
+                    Err(other) => share = other,
                 }
                 ask = ask.within(deadline.saturating_sub(self.runtime.now() - started));
             }
             let rest = share.as_ref().and_then(|share| share.rest());
             let asked = rest.as_ref().unwrap_or(&ask.charges);
-            let mut answer = self.ask_store(asked, &ask.options).await;
+            let ask_store = async || {
+                let answer = self.ask(Operation::Spend, asked, ask.options.deadline(self.deadline)).await;
+                answer.map(Reply::into_outcome)
+            };
+            let mut answer = ask_store().await;
             if !ask.options.patience.is_zero() {
                 let give_up = self.runtime.after(ask.options.patience);
                 while matches!(answer, Err(StoreError::Overloaded(_))) && self.runtime.now() < give_up {
                     self.runtime.sleep(SHORTEST_PAUSE).await;
-                    answer = self.ask_store(asked, &ask.options).await;
+                    answer = ask_store().await;
                 }
             }
             // The nodes of a remote store have different clocks, so samples are spaced by the clock of this machine.
@@ -104,19 +95,6 @@ impl<S: Store> LimiterInner<S> {
             }
             self.conclude(&ask.charges, &ask.options, answer, DecisionSource::Store, Some(heard_at))
         })
-    }
-
-    /// Asks the store once, and learns from its answer about the buckets.
-    async fn ask_store(
-        &self,
-        charges: &Charges<'_>,
-        options: &AskOptions<'_>,
-    ) -> Result<Outcome, StoreError> {
-        let question = self.question(charges);
-        let deadline = options.deadline(self.deadline);
-        let answer = self.in_time(deadline, self.store.spend(charges)).await;
-        question.answered(answer.as_ref());
-        answer
     }
 
     /// The decision of a store that needs no waiting.
@@ -136,29 +114,39 @@ impl<S: Store> LimiterInner<S> {
         }
     }
 
-    /// Decides from leases or the deny cache, without asking the store. The error is the share of leases in the question to it.
+    /// Decides from leases or the deny cache, without asking the store, or by the failure policy if a portion is too late. The error
+    /// is the share of leases in the question to the store.
     #[inline(never)]
     pub(super) fn decide_nearby<'a>(
         self: &'a Arc<Self>,
         charges: &Charges<'a>,
         options: &AskOptions<'_>,
+        asked: LeaseQuestion,
+        is_late: bool,
     ) -> Result<Decision, Option<Box<LeaseShare<'a, S>>>> {
         if self.deny_cache.is_none() && self.leases.is_none() {
             return Err(None);
         }
         let now = self.fallback.clock.now();
-        let denied = |rest| self.denied_nearby(rest, now);
-        let (share, denial) = match self.spend_leases(charges, options, LeaseQuestion::Alone, now) {
+        let share = match self.spend_leases(charges, options, asked, now) {
             Some(Ok(decision)) => return Ok(decision),
-            Some(Err(share)) if share.portion.is_some() => (Some(Box::new(share)), None),
-            Some(Err(share)) => match share.rest().as_ref().and_then(denied) {
-                Some(denial) => (None, Some(share.outcome(&denial, now))),
-                None => (Some(Box::new(share)), None),
-            },
-            None => (None, denied(charges)),
+            Some(Err(share)) if share.portion.is_some() => return Err(Some(Box::new(share))),
+            share => share.and_then(Result::err),
         };
-        let Some(denial) = denial else { return Err(share) };
-        Ok(self.conclude(charges, options, Ok(denial), DecisionSource::DenyCache, Some(now)))
+        let (source, answer) = if is_late {
+            (DecisionSource::Store, Err(StoreError::TimedOut(options.deadline(self.deadline))))
+        } else {
+            let rest = share.as_ref().and_then(LeaseShare::rest);
+            let Some(denial) = self.denied_nearby(rest.as_ref().unwrap_or(charges), now) else {
+                return Err(share.map(Box::new));
+            };
+            let denial = match share {
+                Some(share) => share.outcome(&denial, now),
+                None => denial,
+            };
+            (DecisionSource::DenyCache, Ok(denial))
+        };
+        Ok(self.conclude(charges, options, answer, source, Some(now)))
     }
 
     /// The denial that the store would return, if a recent one still holds.
@@ -167,7 +155,7 @@ impl<S: Store> LimiterInner<S> {
         let cache = self.deny_cache.as_ref()?;
         let denial = cache.deny(charges, now, |charge: &Charge<'_>| self.renew(charge))?;
         if let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) {
-            leases.promise(charges, &denial, now);
+            leases.promise(charges, denial.at, &denial.buckets, now);
         }
         Some(denial)
     }
@@ -208,7 +196,7 @@ impl<S: Store> LimiterInner<S> {
     ) -> Decision {
         let mut decision = match answer {
             Ok(outcome) => Decision::from_outcome(charges, &outcome, source),
-            Err(why) => self.fallback.allow(charges, options.policy(&self.fallback), &why),
+            Err(why) => self.fallback.decide(Operation::Spend, charges, options.policy(&self.fallback), &why),
         };
         if options.shadow {
             decision = decision.shadowed();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spile_core::{
-    Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, Micros, NamedLimit, OneOrMany,
-    Outcome, SpendTime, Store, StoreExt,
+    Amount, Bucket, Charge, Charges, Cost, Decision, DecisionSource, Key, Limit, LimitName, Micros,
+    NamedLimit, OneOrMany, Operation, Outcome, SpendTime, Store,
 };
 use spile_runtime::Runtime;
 use tokio::sync::oneshot;
@@ -33,11 +33,12 @@ pub(super) struct LeaseShare<'a, S: Store> {
 }
 
 /// One charge of the chain.
-enum LeasePart {
-    /// The lease covers it by these tokens. The bucket afterwards.
-    Covered(BucketNote, SetAside),
-    /// The store is asked for the cost less these tokens.
-    Asked(SetAside),
+#[derive(Default)]
+struct LeasePart {
+    /// The tokens of the lease that pay for it, or for a part of it.
+    aside: SetAside,
+    /// The bucket afterwards, if they cover it. Otherwise the store is asked for the rest of the cost.
+    covered: Option<BucketNote>,
 }
 
 impl<S: Store> RateLimiter<S> {
@@ -101,43 +102,37 @@ impl<S: Store> LimiterInner<S> {
                 LeaseAnswer::Waits => {
                     let (taken, waits) = oneshot::channel();
                     self.start_taking(portion, Some(taken));
-                    Err(share(vec![LeasePart::Asked(SetAside::default())], Some(waits)))
+                    Err(share(vec![LeasePart::default()], Some(waits)))
                 }
-                LeaseAnswer::Asks(aside) => Err(share(vec![LeasePart::Asked(aside)], None)),
+                LeaseAnswer::Asks(aside) => Err(share(vec![LeasePart { aside, covered: None }], None)),
             });
         }
         let part = |charge: &Charge<'_>| match leases.spend(charge, LeaseQuestion::InChain, now) {
             Some((LeaseAnswer::Covers(note, aside), portion)) => {
                 self.start_taking(portion, None);
-                LeasePart::Covered(note, aside)
+                LeasePart { aside, covered: Some(note) }
             }
-            Some((LeaseAnswer::Asks(aside), _)) => LeasePart::Asked(aside),
-            _ => LeasePart::Asked(SetAside::default()),
+            Some((LeaseAnswer::Asks(aside), _)) => LeasePart { aside, covered: None },
+            _ => LeasePart::default(),
         };
         let mut share = share(charges.iter().map(part).collect(), None);
-        let Some(LeasePart::Covered(first, _)) = share.parts.first().filter(|_| share.rest().is_none())
-        else {
-            return Some(Err(share));
-        };
-        let first = *first;
-        let buckets = share.parts.iter().map(|part| part.bucket(&first)).collect();
+        let notes: Option<Vec<_>> = share.parts.iter().map(|part| part.covered).collect();
+        let Some([first, ..]) = notes.as_deref() else { return Some(Err(share)) };
+        let buckets = notes.iter().flatten().map(|note| note.bucket_by_clock_of(first)).collect();
         share.is_spent = true;
-        Some(Ok(decide(true, &first, buckets)))
+        Some(Ok(decide(true, first, buckets)))
     }
 
     /// The buckets as the store shows them, with the tokens that leases hold of them.
     pub(super) fn with_leases(&self, charges: &Charges<'_>, shown: Outcome) -> Outcome {
         let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) else { return shown };
-        let buckets: OneOrMany<Bucket> = charges
-            .iter()
-            .zip(shown.buckets.iter())
-            .map(|(charge, bucket)| {
-                let lent = leases.amount_of(charge);
-                let all = bucket.with_more(charge.limit().limit(), lent);
-                let is_covered = charge.is_covered_by(all, shown.at);
-                if is_covered { all } else { with_lent(*bucket, charge.limit(), lent, shown.at) }
-            })
-            .collect();
+        let with_lease = |(charge, bucket): (&Charge<'_>, &Bucket)| {
+            let lent = leases.amount_of(charge);
+            let all = bucket.with_more(charge.limit().limit(), lent);
+            let is_covered = charge.is_covered_by(all, shown.at);
+            if is_covered { all } else { with_lent(*bucket, charge.limit(), lent, shown.at) }
+        };
+        let buckets: OneOrMany<_> = charges.iter().zip(shown.buckets.iter()).map(with_lease).collect();
         let covers = |(charge, bucket): (&Charge<'_>, &Bucket)| charge.is_covered_by(*bucket, shown.at);
         let allowed = charges.iter().zip(buckets.iter()).all(covers);
         Outcome { allowed, at: shown.at, buckets }
@@ -157,15 +152,14 @@ impl<S: Store> LimiterInner<S> {
         S: 'static,
     {
         let (Some(leases), Some(charges)) = (&self.leases, portion.charges()) else { return };
-        let (question, sent) = (self.question(&charges), self.fallback.clock.now());
-        let answer = self.in_time(self.deadline, self.store.spend_up_to(&charges)).await;
-        question.answered(answer.as_ref().map(|granted| &granted.outcome));
+        let sent = self.fallback.clock.now();
+        let answer = self.ask(Operation::SpendUpTo, &charges, self.deadline).await;
         let heard = self.fallback.clock.now();
         let Some(charge) = charges.first() else { return };
-        let Ok(answer) = answer else { return leases.failed(charge, heard) };
-        let Some(&bucket) = answer.outcome.buckets.first() else { return };
-        let note = BucketNote { bucket, store_heard: answer.outcome.at, sent, heard };
-        if leases.granted(charge, answer.granted, portion.epoch, note) {
+        let Ok(reply) = answer else { return leases.failed(charge, heard) };
+        let Some(&bucket) = reply.buckets.first() else { return };
+        let note = BucketNote { bucket, store_heard: reply.at, sent, heard };
+        if leases.granted(charge, reply.amount, portion.epoch, note) {
             self.keep(portion.clone());
         }
         self.keep_orphans();
@@ -195,22 +189,26 @@ impl<S: Store> LimiterInner<S> {
     /// False if the registry has another limit of this name by now: returning tokens under the former one would refill the bucket at
     /// the former rate.
     fn is_in_force(&self, limit: &NamedLimit) -> bool {
-        let name = limit.name().as_str();
-        let plan = name.split_once('/').map_or(name, |(plan, _)| plan);
-        let mut is_same = true;
-        self.plans.visit(plan, &mut |plan| {
-            let same = |own: &NamedLimit| own.name() == limit.name() && own.limit().fills_like(limit.limit());
-            is_same = plan.limits().iter().any(same);
+        let (has_plan, now) = self.limit_in_force(limit.name());
+        !has_plan || now.is_some_and(|now| now.fills_like(limit.limit()))
+    }
+
+    /// Whether the registry has the plan of this limit, and the limit of this name now.
+    pub(super) fn limit_in_force(&self, name: &LimitName) -> (bool, Option<Limit>) {
+        let plan = name.as_str().split('/').next().unwrap_or_default();
+        let mut found = None;
+        let has_plan = self.plans.visit(plan, &mut |plan| {
+            let limit = plan.limits().iter().find(|limit| limit.name() == name);
+            found = limit.map(|limit| *limit.limit());
         });
-        is_same
+        (has_plan, found)
     }
 
     /// Returns tokens to the store. If it cannot be reached, they are lost.
     pub(super) async fn give_back(&self, portion: &Portion) {
         let Some(charges) = portion.charges() else { return };
-        let question = self.question(&charges);
-        let answer = self.in_time(self.deadline, self.store.refund(&charges, SpendTime::Unknown)).await;
-        question.changed(answer.as_ref());
+        let refund = Operation::Refund { spent: SpendTime::Unknown, once: None };
+        let answer = self.ask(refund, &charges, self.deadline).await;
         if let (Ok(_), Some(leases)) = (answer, &self.leases) {
             leases.gave_back(portion.amount);
         }
@@ -262,14 +260,12 @@ impl<S: Store + 'static> Drop for LeaseKeeper<S> {
 impl<'a, S: Store> LeaseShare<'a, S> {
     /// The charges that the store has to be asked for. `None` if leases cover everything.
     pub(super) fn rest(&self) -> Option<Charges<'a>> {
-        let asked = |(charge, part): (&Charge<'a>, &LeasePart)| match part {
-            LeasePart::Covered(..) => None,
-            LeasePart::Asked(aside) => {
-                let cost = Cost::new(charge.cost().amount().above(aside.amount())).ok()?;
-                Charge::new(charge.key(), charge.limit().clone(), cost).ok()
-            }
+        let asked = self.charges.iter().zip(&self.parts).filter(|(_, part)| part.covered.is_none());
+        let rest = |(charge, part): (&Charge<'a>, &LeasePart)| {
+            let cost = Cost::new(charge.cost().amount().above(part.aside.amount())).ok()?;
+            Charge::new(charge.key(), charge.limit().clone(), cost).ok()
         };
-        Charges::distinct(self.charges.iter().zip(&self.parts).filter_map(asked)).ok()
+        Charges::distinct(asked.filter_map(rest)).ok()
     }
 
     /// The outcome for the whole chain, by the store's outcome for the [rest](Self::rest).
@@ -281,15 +277,12 @@ impl<'a, S: Store> LeaseShare<'a, S> {
             heard: now,
         };
         let mut asked = rest.buckets.iter();
-        let bucket = |(charge, part): (&Charge<'_>, &LeasePart)| match part {
-            LeasePart::Covered(_, aside) => {
-                // After a denial they are still in the lease.
-                let kept = if rest.allowed { Amount::ZERO } else { aside.amount() };
-                part.bucket(&clock).with_more(charge.limit().limit(), kept)
-            }
-            LeasePart::Asked(aside) => {
-                let bucket = asked.next().copied().unwrap_or(clock.bucket);
-                if rest.allowed { bucket } else { with_lent(bucket, charge.limit(), aside.amount(), rest.at) }
+        let bucket = |(charge, part): (&Charge<'_>, &LeasePart)| {
+            // After a denial the tokens are still in the lease.
+            let kept = if rest.allowed { Amount::ZERO } else { part.aside.amount() };
+            match &part.covered {
+                Some(note) => note.bucket_by_clock_of(&clock).with_more(charge.limit().limit(), kept),
+                None => with_lent(*asked.next().unwrap_or(&clock.bucket), charge.limit(), kept, rest.at),
             }
         };
         let buckets = self.charges.iter().zip(&self.parts).map(bucket).collect();
@@ -318,21 +311,11 @@ fn with_lent(bucket: Bucket, limit: &NamedLimit, lent: Amount, at: Micros) -> Bu
     Bucket::new(bucket.available(limit, at) + lent, moment)
 }
 
-impl LeasePart {
-    fn bucket(&self, clock: &BucketNote) -> Bucket {
-        match self {
-            Self::Covered(note, _) => note.bucket_by_clock_of(clock),
-            Self::Asked(_) => clock.bucket,
-        }
-    }
-}
-
 impl<S: Store> Drop for LeaseShare<'_, S> {
     fn drop(&mut self) {
         let Some(leases) = self.limiter.leases.as_ref().filter(|_| !self.is_spent) else { return };
         for (charge, part) in self.charges.iter().zip(&self.parts) {
-            let (LeasePart::Covered(_, aside) | LeasePart::Asked(aside)) = part;
-            if leases.put_back(charge, aside) {
+            if leases.put_back(charge, &part.aside) {
                 (self.limiter.start_work)(self.limiter, BackgroundWork::Keep(Portion::of(charge)));
             }
         }

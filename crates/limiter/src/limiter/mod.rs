@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Charge, ChargeError, ChargeOutcome, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key,
-    Plan, Reason, RefundId, RefundOutcome, SpendTime, Store, StoreError, StoreExt,
+    Amount, Charge, ChargeError, Charges, Cost, Decision, DecisionSource, EmbeddedStore, Key, NamedLimit,
+    Operation, Plan, Reason, RefundId, SpendTime, Store, StoreError, Verdict,
 };
 use spile_memory::Usage;
 use spile_policy::{Chain, ResolvedKey};
@@ -39,6 +39,7 @@ pub use self::settle::Settled;
 pub use self::wait::Wait;
 use crate::ask::{AskOptions, AskedCharges};
 use crate::error::{LimiterError, StoreCallError, UnknownPlan};
+use crate::lease::LeaseQuestion;
 
 /// Decides whether a key may spend under its plans. Cheap to clone; clones share everything.
 pub struct RateLimiter<S> {
@@ -81,84 +82,86 @@ impl<S: Store> RateLimiter<S> {
         if let Some(decision) = inner.spend_at_once(&charges, &AskOptions::default()) {
             return Ok(decision);
         }
-        match inner.decide_nearby(&charges, &AskOptions::default()) {
+        match inner.decide_nearby(&charges, &AskOptions::default(), LeaseQuestion::Alone, false) {
             Ok(decision) => Ok(decision),
             Err(share) => Ok(inner.wait_for(charges.into(), share).await),
         }
     }
 
     /// Answers as [`allow`](Self::allow) would, and spends nothing.
-    pub fn peek(
+    pub async fn peek(
         &self,
         key: &str,
-        plans: impl PlanList,
+        plans: impl PlanList + Send,
         tokens: impl Into<Amount>,
-    ) -> impl Future<Output = Result<Decision, LimiterError>> + Send {
-        let charges = self.charges(key, plans, tokens);
-        async move { Ok(self.peek_charges(charges?).await) }
+    ) -> Result<Decision, LimiterError> {
+        let charges = self.charges(key, plans, tokens)?;
+        Ok(self.peek_charges(charges).await)
     }
 
     /// Spends as many tokens as every limit has, up to `tokens`.
-    pub fn spend_up_to(
+    pub async fn spend_up_to(
         &self,
         key: &str,
-        plans: impl PlanList,
+        plans: impl PlanList + Send,
         tokens: impl Into<Amount>,
-    ) -> impl Future<Output = Result<PartialDecision, LimiterError>> + Send {
-        let charges = self.reachable_charges(key, plans, tokens);
-        async move { Ok(self.spend_up_to_charges(without_permit(charges?)?).await) }
+    ) -> Result<PartialDecision, LimiterError> {
+        let tokens = tokens.into();
+        let charges = self.charges_by(key, plans, |key, plan, limit| {
+            let smallest = plan.limits().iter().map(|limit| limit.limit().capacity()).min();
+            let reachable = tokens.min(smallest.unwrap_or_default());
+            Ok(Charge::new(key, limit.clone(), Cost::new(reachable)?)?)
+        })?;
+        Ok(self.spend_up_to_charges(without_permit(charges)?).await)
     }
 
     /// Takes `tokens` that have been used already, under every limit of these plans: always, and into debt where they are not
     /// there. Until the refill has repaid the debt, every question is denied.
-    pub fn charge(
+    pub async fn charge(
         &self,
         key: &str,
-        plans: impl PlanList,
+        plans: impl PlanList + Send,
         tokens: impl Into<Amount>,
-    ) -> impl Future<Output = Result<ChargeDecision, StoreCallError>> + Send {
-        let charges = self.late_charges(key, plans, tokens);
-        async move { Ok(self.charge_late(charges?).await?) }
+    ) -> Result<ChargeDecision, StoreCallError> {
+        let tokens = tokens.into();
+        let late =
+            |key, _: &Plan, limit: &NamedLimit| Ok(Charge::late(key, limit.clone(), Cost::new(tokens)?));
+        let charges = self.charges_by(key, plans, late)?;
+        Ok(self.charge_late(charges).await?)
     }
 
     /// Gives `tokens` back under every limit of these plans, never above a capacity. They were spent by a decision that was
     /// [charged](Decision::charged_at) at `spent`; a quota takes nothing back from another window, nor if the time is unknown.
-    pub fn refund(
+    pub async fn refund(
         &self,
         key: &str,
-        plans: impl PlanList,
+        plans: impl PlanList + Send,
         tokens: impl Into<Amount>,
         spent: impl Into<SpendTime>,
-    ) -> impl Future<Output = Result<Decision, StoreCallError>> + Send {
-        let (charges, spent) = (self.charges(key, plans, tokens), spent.into());
-        async move { Ok(self.refund_charges(charges?, spent).await?) }
+    ) -> Result<Decision, StoreCallError> {
+        let charges = self.charges(key, plans, tokens)?;
+        Ok(self.refund_charges(charges, spent.into()).await?)
     }
 
     /// Gives `tokens` back as [`refund`](Self::refund) does, once for each `id` of this key: a caller that does not know
     /// whether a refund has arrived can ask again with the same id. An id has 1 to 128 bytes and is remembered for an hour.
-    pub fn refund_once(
+    pub async fn refund_once(
         &self,
         key: &str,
-        plans: impl PlanList,
+        plans: impl PlanList + Send,
         tokens: impl Into<Amount>,
         spent: impl Into<SpendTime>,
         id: &str,
-    ) -> impl Future<Output = Result<RefundDecision, StoreCallError>> + Send {
-        let (charges, spent) = (self.charges(key, plans, tokens), spent.into());
-        async move {
-            let id = RefundId::new(id).map_err(LimiterError::from)?;
-            Ok(self.refund_charges_once(charges?, spent, id).await?)
-        }
+    ) -> Result<RefundDecision, StoreCallError> {
+        let id = RefundId::new(id).map_err(LimiterError::from)?;
+        let charges = self.charges(key, plans, tokens)?;
+        Ok(self.refund_charges_once(charges, spent.into(), id).await?)
     }
 
     /// Makes the buckets of `key` under these plans full again.
-    pub fn reset(
-        &self,
-        key: &str,
-        plans: impl PlanList,
-    ) -> impl Future<Output = Result<(), StoreCallError>> + Send {
-        let charges = self.charges(key, plans, 0);
-        async move { Ok(self.reset_charges(charges?).await?) }
+    pub async fn reset(&self, key: &str, plans: impl PlanList + Send) -> Result<(), StoreCallError> {
+        let charges = self.charges(key, plans, 0)?;
+        Ok(self.reset_charges(charges).await?)
     }
 
     /// Waits until `tokens` can be spent, and spends them. Returns the denial if that would take longer than `wait` allows.
@@ -176,11 +179,8 @@ impl<S: Store> RateLimiter<S> {
         wait: Wait,
     ) -> Result<Decision, LimiterError> {
         let policy = wait.policy(self.inner.fallback.policy);
-        let charges = without_permit(self.charges(key, plans, tokens)?)?;
-        let asked = AskedCharges {
-            charges,
-            options: AskOptions { on_failure: Some(policy), ..AskOptions::default() },
-        };
+        let mut asked = AskedCharges::from(without_permit(self.charges(key, plans, tokens)?)?);
+        asked.options.on_failure = Some(policy);
         let runtime = &self.inner.runtime;
         let give_up = wait.at_most.and_then(|limit| runtime.now().checked_add(limit));
         loop {
@@ -200,15 +200,15 @@ impl<S: Store> RateLimiter<S> {
     /// Answers as [`decide`](Self::decide) would, and spends nothing. The observer is not called.
     pub async fn peek_charges(&self, asked: impl Into<AskedCharges<'_>>) -> Decision {
         let (inner, AskedCharges { charges, options }) = (&*self.inner, asked.into());
-        let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
-        let answer = inner.in_time(deadline, inner.store.peek(&charges)).await;
-        question.peeked(answer.as_ref());
-        let decision = match answer {
-            Ok(outcome) => {
-                let outcome = inner.with_leases(&charges, outcome);
+        let decision = match inner.ask(Operation::Peek, &charges, options.deadline(inner.deadline)).await {
+            Ok(reply) => {
+                let outcome = inner.with_leases(&charges, reply.into_outcome());
                 Decision::from_outcome(&charges, &outcome, DecisionSource::Store)
             }
-            Err(why) => inner.fallback.peek(&charges, options.policy(&inner.fallback), &why),
+            Err(why) => {
+                let policy = options.policy(&inner.fallback);
+                inner.fallback.decide(Operation::Peek, &charges, policy, &why)
+            }
         };
         if options.shadow { decision.shadowed() } else { decision }
     }
@@ -223,11 +223,9 @@ impl<S: Store> RateLimiter<S> {
                 decision: self.peek_charges(AskedCharges { charges, options }).await,
             };
         }
-        let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
-        let answer = inner.in_time(deadline, inner.store.spend_up_to(&charges)).await;
-        question.answered(answer.as_ref().map(|grant| &grant.outcome));
-        let granted = match answer {
-            Ok(grant) => PartialDecision::of(&charges, grant, DecisionSource::Store),
+        let deadline = options.deadline(inner.deadline);
+        let granted = match inner.ask(Operation::SpendUpTo, &charges, deadline).await {
+            Ok(reply) => PartialDecision::of(&charges, reply.into(), DecisionSource::Store),
             Err(why) => inner.fallback.spend_up_to(&charges, asked, options.policy(&inner.fallback), &why),
         };
         let granted = if options.shadow { granted.shadowed() } else { granted };
@@ -241,11 +239,9 @@ impl<S: Store> RateLimiter<S> {
         asked: impl Into<AskedCharges<'_>>,
     ) -> Result<ChargeDecision, StoreError> {
         let (inner, AskedCharges { charges, options }) = (&*self.inner, asked.into());
-        let (deadline, question) = (options.deadline(inner.deadline), inner.question(&charges));
-        let answer = inner.in_time(deadline, inner.store.charge(&charges)).await;
-        question.changed(answer.as_ref().map(|charged| &charged.outcome));
-        let ChargeOutcome { uncovered, outcome } = answer?;
-        let decision = Decision::from_outcome(&charges, &outcome, DecisionSource::Store);
+        let reply = inner.ask(Operation::Charge, &charges, options.deadline(inner.deadline)).await?;
+        let uncovered = reply.amount;
+        let decision = Decision::from_outcome(&charges, &reply.into_outcome(), DecisionSource::Store);
         inner.tell(&charges, &options, &decision, inner.fallback.clock.now());
         Ok(ChargeDecision { uncovered, decision })
     }
@@ -256,11 +252,9 @@ impl<S: Store> RateLimiter<S> {
         charges: Charges<'_>,
         spent: impl Into<SpendTime> + Send,
     ) -> Result<Decision, StoreError> {
-        let (inner, spent) = (&self.inner, spent.into());
-        let question = inner.question(&charges);
-        let answer = inner.in_time(inner.deadline, inner.store.refund(&charges, spent)).await;
-        question.changed(answer.as_ref());
-        Ok(Decision::from_outcome(&charges, &answer?, DecisionSource::Store))
+        let refund = Operation::Refund { spent: spent.into(), once: None };
+        let reply = self.inner.ask(refund, &charges, self.inner.deadline).await?;
+        Ok(Decision::from_outcome(&charges, &reply.into_outcome(), DecisionSource::Store))
     }
 
     /// Gives back charges that the caller made, once for each id.
@@ -270,29 +264,24 @@ impl<S: Store> RateLimiter<S> {
         spent: SpendTime,
         id: RefundId<'_>,
     ) -> Result<RefundDecision, StoreError> {
-        let inner = &self.inner;
-        let question = inner.question(&charges);
-        let answer = inner.in_time(inner.deadline, inner.store.refund_once(&charges, spent, id)).await;
-        question.changed(answer.as_ref().map(|refunded| &refunded.outcome));
-        let RefundOutcome { given, outcome } = answer?;
+        let refund = Operation::Refund { spent, once: Some(id) };
+        let reply = self.inner.ask(refund, &charges, self.inner.deadline).await?;
         Ok(RefundDecision {
-            given,
-            decision: Decision::from_outcome(&charges, &outcome, DecisionSource::Store),
+            given: reply.verdict == Verdict::Done,
+            decision: Decision::from_outcome(&charges, &reply.into_outcome(), DecisionSource::Store),
         })
     }
 
     /// Makes the buckets of these charges full again.
     pub async fn reset_charges(&self, charges: Charges<'_>) -> Result<(), StoreError> {
-        // A reset has no outcome to learn from, so the buckets are forgotten however it ends.
-        let _unanswered = self.inner.question(&charges);
-        let done = self.inner.in_time(self.inner.deadline, self.inner.store.reset(&charges)).await;
+        let done = self.inner.ask(Operation::Reset, &charges, self.inner.deadline).await;
         // If it did not happen, what is here is still worth something.
         if let Some(leases) = &self.inner.leases
-            && done.as_ref().map_or_else(StoreError::may_have_run, |()| true)
+            && done.as_ref().map_or_else(StoreError::may_have_run, |_| true)
         {
             leases.forget(&charges);
         }
-        done
+        done.map(drop)
     }
 
     /// The charges of one key under every limit of these plans, for [`decide`](Self::decide) and its kin.
@@ -303,7 +292,7 @@ impl<S: Store> RateLimiter<S> {
         tokens: impl Into<Amount>,
     ) -> Result<Charges<'k>, LimiterError> {
         let tokens = tokens.into();
-        self.charges_of(key, plans, |_| Ok(Cost::new(tokens)?))
+        self.charges_by(key, plans, |key, _, limit| Ok(Charge::new(key, limit.clone(), Cost::new(tokens)?)?))
     }
 
     /// Adds to a chain what a key owes under a plan, as the registry has it now: the user *and* the tenant.
@@ -314,10 +303,8 @@ impl<S: Store> RateLimiter<S> {
         plan: &str,
         tokens: impl Into<Amount>,
     ) -> Result<(), LimiterError> {
-        let (tokens, mut charged) = (tokens.into(), Ok(()));
-        let known = self.inner.plans.visit(plan, &mut |plan| charged = chain.charge(key, plan, tokens));
-        charged?;
-        if known { Ok(()) } else { Err(LimiterError::UnknownPlan(plan.to_owned())) }
+        let tokens = tokens.into();
+        self.with_plan(plan, |plan| Ok(chain.charge(key, plan, tokens)?))
     }
 
     /// An error that names the plans there are, unless one is called `plan`.
@@ -343,38 +330,6 @@ impl<S: Store> RateLimiter<S> {
         self.inner.fallback.local.usage()
     }
 
-    /// The charges of one key, with the cost lowered to the smallest capacity among the limits.
-    fn reachable_charges<'k>(
-        &self,
-        key: &'k str,
-        plans: impl PlanList,
-        tokens: impl Into<Amount>,
-    ) -> Result<Charges<'k>, LimiterError> {
-        let tokens = tokens.into();
-        self.charges_of(key, plans, |plan| {
-            let smallest = plan.limits().iter().map(|limit| limit.limit().capacity()).min();
-            Ok(Cost::new(tokens.min(smallest.unwrap_or_default()))?)
-        })
-    }
-
-    /// The charges of one key for what has been used already, whatever the capacities.
-    fn late_charges<'k>(
-        &self,
-        key: &'k str,
-        plans: impl PlanList,
-        tokens: impl Into<Amount>,
-    ) -> Result<Charges<'k>, LimiterError> {
-        let (key, cost) = (Key::new(key)?, Cost::new(tokens)?);
-        let mut late = Vec::new();
-        plans.try_each(|name| {
-            let known = self.inner.plans.visit(name, &mut |plan| {
-                late.extend(plan.limits().iter().map(|limit| Charge::late(key, limit.clone(), cost)));
-            });
-            if known { Ok(()) } else { Err(LimiterError::UnknownPlan(name.to_owned())) }
-        })?;
-        Ok(Charges::new(late)?)
-    }
-
     /// Spends under a plan of one limit, if the store needs no waiting. `None` means that nothing was spent, also because the
     /// question has a fault: build the charges to get the error.
     ///
@@ -393,34 +348,41 @@ impl<S: Store> RateLimiter<S> {
         Some(SpentOne { key, limit, cost, spent })
     }
 
-    fn charges_of<'k>(
+    /// The charges of one key under every limit of these plans, as `charge` makes them.
+    #[inline]
+    fn charges_by<'k>(
         &self,
         key: &'k str,
         plans: impl PlanList,
-        cost: impl Fn(&Plan) -> Result<Cost, LimiterError>,
+        charge: impl Fn(Key<'k>, &Plan, &NamedLimit) -> Result<Charge<'k>, LimiterError>,
     ) -> Result<Charges<'k>, LimiterError> {
         let key = Key::new(key)?;
         let mut chain: Option<Charges<'k>> = None;
-        self.extend(&mut chain, key, plans, cost)?;
+        let mut add = |charge| {
+            if let Some(chain) = &mut chain {
+                return chain.push(charge);
+            }
+            chain = Some(Charges::from(charge));
+            Ok(())
+        };
+        plans.names().try_for_each(|name| {
+            self.with_plan(name, |plan| {
+                plan.limits().iter().try_for_each(|limit| Ok(add(charge(key, plan, limit)?)?))
+            })
+        })?;
         chain.ok_or(LimiterError::Charge(ChargeError::Empty))
     }
 
+    /// Does something with the plan of this name.
     #[inline]
-    fn extend<'k>(
+    fn with_plan(
         &self,
-        chain: &mut Option<Charges<'k>>,
-        key: Key<'k>,
-        plans: impl PlanList,
-        cost: impl Fn(&Plan) -> Result<Cost, LimiterError>,
+        name: &str,
+        mut act: impl FnMut(&Plan) -> Result<(), LimiterError>,
     ) -> Result<(), LimiterError> {
-        plans.try_each(|name| {
-            let mut charged = Ok(());
-            let known = self.inner.plans.visit(name, &mut |plan| {
-                charged = cost(plan).and_then(|cost| extend(chain, key, plan, cost));
-            });
-            charged?;
-            if known { Ok(()) } else { Err(LimiterError::UnknownPlan(name.to_owned())) }
-        })
+        let mut done = Ok(());
+        let known = self.inner.plans.visit(name, &mut |plan| done = act(plan));
+        if known { done } else { Err(LimiterError::UnknownPlan(name.to_owned())) }
     }
 }
 
@@ -436,23 +398,6 @@ fn without_permit(charges: Charges<'_>) -> Result<Charges<'_>, LimiterError> {
 /// True if the failure policy refused it: waiting is no use before the store is back, which cannot be known.
 fn is_refused(decision: &Decision) -> bool {
     decision.reason() == Reason::FailClosed
-}
-
-/// Adds a charge for each limit of the plan.
-#[inline]
-fn extend<'k>(
-    chain: &mut Option<Charges<'k>>,
-    key: Key<'k>,
-    plan: &Plan,
-    cost: Cost,
-) -> Result<(), LimiterError> {
-    for limit in plan.limits() {
-        match chain {
-            Some(chain) => chain.push(Charge::new(key, limit.clone(), cost)?)?,
-            None => *chain = Some(Charges::one(key, limit, cost)?),
-        }
-    }
-    Ok(())
 }
 
 impl<S: EmbeddedStore> RateLimiter<S> {
@@ -484,12 +429,6 @@ impl<S: EmbeddedStore> RateLimiter<S> {
         let charges = without_permit(self.charges(key, plans, tokens)?)?;
         let decided = self.inner.spend_at_once(&charges, &AskOptions::default());
         Ok(decided.expect("an embedded store answers at once"))
-    }
-}
-
-impl<S> From<LimiterInner<S>> for RateLimiter<S> {
-    fn from(inner: LimiterInner<S>) -> Self {
-        Self { inner: Arc::new(inner) }
     }
 }
 

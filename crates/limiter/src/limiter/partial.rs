@@ -22,13 +22,6 @@ pub struct ChargeDecision {
     pub decision: Decision,
 }
 
-impl ChargeDecision {
-    /// A late charge that left `uncovered` unpaid.
-    pub const fn new(uncovered: Amount, decision: Decision) -> Self {
-        Self { uncovered, decision }
-    }
-}
-
 impl PartialDecision {
     /// The decision that the outcome of a store amounts to.
     pub(crate) fn of(charges: &Charges<'_>, outcome: PartialOutcome, source: DecisionSource) -> Self {
@@ -51,8 +44,7 @@ impl PartialDecision {
 fn first_quantum<'k>(charges: &Charges<'k>) -> Charges<'k> {
     let one = |charge: &Charge<'k>| {
         let cost = Cost::saturating(charge.limit().limit().quantum());
-        Charge::new(charge.key(), charge.limit().clone(), cost)
+        Charge::late(charge.key(), charge.limit().clone(), cost)
     };
-    let ones: Result<Vec<_>, _> = charges.iter().map(one).collect();
-    ones.and_then(Charges::new).unwrap_or_else(|_| charges.clone())
+    Charges::distinct(charges.iter().map(one)).unwrap_or_else(|_| charges.clone())
 }

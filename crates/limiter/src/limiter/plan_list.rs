@@ -20,12 +20,7 @@ use spile_core::PlanName;
 pub trait PlanList: sealed::Names {
     /// The names, in order.
     fn to_names(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        let Ok(()) = self.try_each(|name| {
-            names.push(name.to_owned());
-            Ok::<(), std::convert::Infallible>(())
-        });
-        names
+        self.names().map(str::to_owned).collect()
     }
 }
 
@@ -35,22 +30,21 @@ pub(crate) mod sealed {
     use super::PlanName;
 
     pub trait Names {
-        /// Calls `visit` with each name, up to the first that fails.
-        fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E>;
+        /// The names, in order.
+        fn names(&self) -> impl Iterator<Item = &str>;
 
         /// The name, if it is the only one.
-        fn only(&self) -> Option<&str>;
+        #[inline]
+        fn only(&self) -> Option<&str> {
+            let mut names = self.names();
+            names.next().filter(|_| names.next().is_none())
+        }
     }
 
     impl<T: Names + ?Sized> Names for &T {
         #[inline]
-        fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-            (**self).try_each(visit)
-        }
-
-        #[inline]
-        fn only(&self) -> Option<&str> {
-            (**self).only()
+        fn names(&self) -> impl Iterator<Item = &str> {
+            (**self).names()
         }
     }
 
@@ -58,13 +52,8 @@ pub(crate) mod sealed {
         ($($name:ty),*) => {$(
             impl Names for $name {
                 #[inline]
-                fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-                    visit(self.as_ref())
-                }
-
-                #[inline]
-                fn only(&self) -> Option<&str> {
-                    Some(self.as_ref())
+                fn names(&self) -> impl Iterator<Item = &str> {
+                    std::iter::once(self.as_ref())
                 }
             }
         )*};
@@ -74,13 +63,8 @@ pub(crate) mod sealed {
 
     impl<N: AsRef<str>> Names for [N] {
         #[inline]
-        fn try_each<E>(&self, mut visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-            self.iter().try_for_each(|name| visit(name.as_ref()))
-        }
-
-        #[inline]
-        fn only(&self) -> Option<&str> {
-            if let [only] = self { Some(only.as_ref()) } else { None }
+        fn names(&self) -> impl Iterator<Item = &str> {
+            self.iter().map(AsRef::as_ref)
         }
     }
 
@@ -88,13 +72,8 @@ pub(crate) mod sealed {
         ($([$($generic:tt)*] $list:ty),*) => {$(
             impl<$($generic)*> Names for $list {
                 #[inline]
-                fn try_each<E>(&self, visit: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-                    self[..].try_each(visit)
-                }
-
-                #[inline]
-                fn only(&self) -> Option<&str> {
-                    self[..].only()
+                fn names(&self) -> impl Iterator<Item = &str> {
+                    self[..].names()
                 }
             }
         )*};

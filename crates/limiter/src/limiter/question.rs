@@ -1,9 +1,11 @@
 //! One question on its way to the store, and what the limiter learns from its answer.
 
-use spile_core::{Charges, Micros, Outcome, StoreError};
+use std::time::Duration;
+
+use spile_core::{Charges, Operation, Reply, Store, StoreError, StoreExt};
 
 use super::inner::LimiterInner;
-use crate::deny_cache::{DenyCache, SentQuestion};
+use crate::deny_cache::SentQuestion;
 use crate::lease::Leases;
 
 /// A question on its way to the store. Every answer about a bucket corrects or removes what the deny cache has of it.
@@ -27,56 +29,49 @@ impl<S> LimiterInner<S> {
     }
 }
 
-impl<S> StoreQuestion<'_, S> {
-    /// Learns from the answer to a question that spends if it is allowed.
-    pub(super) fn answered(mut self, answer: Result<&Outcome, &StoreError>) {
-        match answer {
-            Ok(outcome) if outcome.allowed => self.learn(outcome, forget),
-            Ok(outcome) => self.learn(outcome, DenyCache::learn),
-            Err(why) => self.failed(why),
-        }
-    }
-
-    /// Learns from the answer to a call that changes buckets in any case: a late charge, a refund, settling.
-    pub(super) fn changed(mut self, answer: Result<&Outcome, &StoreError>) {
-        match answer {
-            Ok(outcome) => self.learn(outcome, forget),
-            Err(why) => self.failed(why),
-        }
-    }
-
-    /// Learns from the answer to a peek, which changes nothing.
-    pub(super) fn peeked(mut self, answer: Result<&Outcome, &StoreError>) {
-        match answer {
-            Ok(outcome) if outcome.allowed => self.learn(outcome, forget),
-            Ok(outcome) => self.learn(outcome, DenyCache::renew),
-            Err(_) => self.sent = None,
-        }
-    }
-
-    fn failed(&mut self, why: &StoreError) {
-        if !why.may_have_run() {
-            self.sent = None;
-        }
-    }
-
-    fn learn(&mut self, outcome: &Outcome, teach: Lesson) {
-        let Some(sent) = self.sent.take() else { return };
-        let heard = self.limiter.fallback.clock.now();
-        if let Some(cache) = &self.limiter.deny_cache {
-            teach(cache, self.charges, outcome, sent, heard);
-        }
-        if let Some(leases) = &self.limiter.leases {
-            leases.learn(self.charges, outcome, sent.at, heard);
-        }
+impl<S: Store> LimiterInner<S> {
+    /// Asks the store about these charges within a deadline, and learns from its answer about their buckets.
+    pub(super) async fn ask(
+        &self,
+        operation: Operation<'_>,
+        charges: &Charges<'_>,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        self.question(charges).ask(operation, charges, deadline).await
     }
 }
 
-/// How an answer changes the deny cache.
-type Lesson = fn(&DenyCache, &Charges<'_>, &Outcome, SentQuestion, Micros);
+impl<S: Store> StoreQuestion<'_, S> {
+    /// Asks the store within a deadline, and learns from its answer. `charges` begin with those of the question.
+    pub(super) async fn ask(
+        self,
+        operation: Operation<'_>,
+        charges: &Charges<'_>,
+        deadline: Duration,
+    ) -> Result<Reply, StoreError> {
+        let answer = self.limiter.in_time(deadline, self.limiter.store.ask(operation, charges)).await;
+        self.answered(operation, answer.as_ref());
+        answer
+    }
 
-fn forget(cache: &DenyCache, charges: &Charges<'_>, _: &Outcome, _: SentQuestion, _: Micros) {
-    cache.forget(charges);
+    /// Learns from the answer.
+    pub(super) fn answered(mut self, operation: Operation<'_>, answer: Result<&Reply, &StoreError>) {
+        let is_peek = matches!(operation, Operation::Peek);
+        match answer {
+            Ok(reply) => {
+                let Some(sent) = self.sent.take() else { return };
+                let heard = self.limiter.fallback.clock.now();
+                if let Some(cache) = &self.limiter.deny_cache {
+                    cache.learn(self.charges, reply, sent, heard, is_peek);
+                }
+                if let Some(leases) = &self.limiter.leases {
+                    leases.learn(self.charges, reply, sent.at, heard);
+                }
+            }
+            Err(why) if is_peek || !why.may_have_run() => self.sent = None,
+            Err(_) => {}
+        }
+    }
 }
 
 impl<S> Drop for StoreQuestion<'_, S> {

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use spile_core::{
-    Amount, Cost, Decision, DecisionSource, Limit, LimitName, Outcome, ReservationId, SettleOutcome, Store,
-    StoreExt, Verdict,
+    Amount, Cost, Decision, DecisionSource, LimitName, Operation, Outcome, Reply, ReservationId,
+    SettleOutcome, Store, Verdict,
 };
 use spile_policy::{BucketCharge, Chain, identity};
 
 use super::settle::Settled;
 use super::{PlanList, RateLimiter};
 use crate::ask::AskedCharges;
-use crate::error::{LimiterError, ReserveError, SettleError};
+use crate::error::{AcquireError, LimiterError, SettleError};
 
 /// Tokens that were charged for work whose cost is not known yet.
 ///
@@ -55,11 +55,11 @@ impl<S: Store + 'static> RateLimiter<S> {
         plans: impl PlanList + Send,
         tokens: impl Into<Amount>,
         ttl: Duration,
-    ) -> Result<Reservation<S>, ReserveError> {
+    ) -> Result<Reservation<S>, AcquireError> {
         let (chain, id) = self.reservation_of(key, plans, tokens.into(), ttl)?;
         let decision = self.reserve_charges(AskedCharges::from(&chain), id).await;
         if !decision.allowed() {
-            return Err(ReserveError::Denied(Box::new(decision)));
+            return Err(AcquireError::Denied(Box::new(decision)));
         }
         Ok(Reservation { limiter: self.clone(), chain, id, decision, open: true, cancel_on_drop: false })
     }
@@ -75,9 +75,7 @@ impl<S: Store + 'static> RateLimiter<S> {
         let mut chain = Chain::new(None);
         let key = identity(key)?;
         Cost::new(tokens)?;
-        for plan in plans.to_names() {
-            self.extend_chain(&mut chain, &key, &plan, tokens)?;
-        }
+        plans.names().try_for_each(|plan| self.extend_chain(&mut chain, &key, plan, tokens))?;
         super::without_permit(chain.priced(tokens)?)?;
         Ok((chain, id))
     }
@@ -92,10 +90,10 @@ impl<S: Store> RateLimiter<S> {
         if let Some(denial) = inner.denied_nearby(&charges, now) {
             return inner.conclude(&charges, &options, Ok(denial), DecisionSource::DenyCache, Some(now));
         }
-        let (question, counted) = (inner.question(&charges), id.counted(&charges));
-        let answer = inner.in_time(options.deadline(inner.deadline), inner.store.reserve(&counted, id)).await;
-        // The charges come first, so that the count of open reservations is left out.
-        question.answered(answer.as_ref());
+        let (counted, deadline) = (id.counted(&charges), options.deadline(inner.deadline));
+        // The charges come first, so that the count of open reservations is left out of what is learned.
+        let answer = inner.question(&charges).ask(Operation::Reserve(id), &counted, deadline).await;
+        let answer = answer.map(Reply::into_outcome);
         let is_full = |outcome: &Outcome| {
             let count = counted.iter().zip(outcome.buckets.iter()).nth(charges.len());
             !outcome.allowed && count.is_some_and(|(count, bucket)| !count.is_covered_by(*bucket, outcome.at))
@@ -125,10 +123,9 @@ impl<S: Store> RateLimiter<S> {
         // The count of open reservations gets its token back.
         let costs: Vec<Cost> = costs.chain([Cost::ZERO]).collect();
         let (inner, counted) = (&self.inner, id.counted(&charges));
-        let question = inner.question(&charges);
-        let answer = inner.in_time(inner.deadline, inner.store.settle(&counted, id, &costs)).await;
-        question.changed(answer.as_ref().map(|done| &done.outcome));
-        let SettleOutcome { verdict, uncovered, settled, outcome } = answer?;
+        let settle = Operation::Settle(id, &costs);
+        let reply = inner.question(&charges).ask(settle, &counted, inner.deadline).await?;
+        let SettleOutcome { verdict, uncovered, settled, outcome } = reply.into();
         match verdict {
             Verdict::Expired => return Err(SettleError::Expired),
             Verdict::Unknown => return Err(SettleError::Unknown),
@@ -142,17 +139,6 @@ impl<S: Store> RateLimiter<S> {
             costs: names.zip(settled).collect(),
             decision: Decision::standing(decision.limits().iter().cloned()),
         })
-    }
-
-    /// The limit of this name now.
-    fn limit_in_force(&self, name: &LimitName) -> Option<Limit> {
-        let plan = name.as_str().split('/').next()?;
-        let mut found = None;
-        self.inner.plans.visit(plan, &mut |plan| {
-            let limit = plan.limits().iter().find(|limit| limit.name() == name);
-            found = limit.map(|limit| *limit.limit());
-        });
-        found
     }
 }
 
@@ -182,11 +168,14 @@ impl<S: Store + 'static> Reservation<S> {
         &mut self,
         cost: impl Fn(&LimitName) -> Amount + Send + Sync,
     ) -> Result<Settled, SettleError> {
-        let chain = self.chain.clone().settling(|_, name| self.limiter.limit_in_force(name));
-        let settled =
-            self.limiter.settle_chain(&chain, self.id, |bucket| cost(bucket.limit().name())).await?;
+        let cost = |bucket: &BucketCharge| cost(bucket.limit().name());
+        let settled = self.limiter.settle_chain(&self.chain_in_force(), self.id, cost).await?;
         self.open = false;
         Ok(settled)
+    }
+
+    fn chain_in_force(&self) -> Chain {
+        self.chain.clone().settling(|_, name| self.limiter.inner.limit_in_force(name).1)
     }
 }
 
@@ -196,9 +185,7 @@ impl<S: Store + 'static> Drop for Reservation<S> {
             return;
         }
         let Some(spawner) = self.limiter.inner.runtime.spawner() else { return };
-        let (limiter, id) = (self.limiter.clone(), self.id);
-        let chain = std::mem::replace(&mut self.chain, Chain::new(None));
-        let chain = chain.settling(|_, name| limiter.limit_in_force(name));
+        let (limiter, chain, id) = (self.limiter.clone(), self.chain_in_force(), self.id);
         spawner.spawn(async move {
             // If the store does not answer, the reservation stays charged, as if the process had ended.
             let _settled = limiter.settle_chain(&chain, id, |_| Amount::ZERO).await;

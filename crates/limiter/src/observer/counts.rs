@@ -27,7 +27,7 @@ impl Series {
     pub fn of(observed: &Observed<'_>) -> Self {
         use DecisionSource::{DenyCache, Lease, Store};
         let decision = observed.decision();
-        let (rule, limit) = (observed.rule_name(), decision.binding());
+        let (rule, limit) = (observed.rule, decision.binding());
         match (decision.source(), decision.reason()) {
             (source @ (Store | DenyCache | Lease), Reason::Ok | Reason::Limited) => {
                 Self::plain(rule, limit, source, decision.allowed())
@@ -64,11 +64,6 @@ impl Series {
         let rule = rule.map_or(0, |rule| rule.tag());
         Self::hashed((rule ^ limit.tag()).wrapping_add(code))
     }
-
-    #[inline]
-    pub(crate) const fn print(self) -> u64 {
-        self.0
-    }
 }
 
 impl DecisionCounts {
@@ -79,12 +74,12 @@ impl DecisionCounts {
 
     /// Adds one to the series. False if it has no cell in this thread's table.
     pub fn add(&self, series: Series) -> bool {
-        self.lane().count(series.print())
+        self.lane().count(series.0)
     }
 
     /// Gives the series a cell in this thread's table. False if there is no free one.
     pub fn make_room(&self, series: Series) -> bool {
-        self.lane().make_room(series.print())
+        self.lane().make_room(series.0)
     }
 
     /// How many decisions this sample stands for. `None` if it is not picked. Every decision of a burst of up to a thousand is
@@ -115,7 +110,7 @@ impl DecisionCounts {
         let (limit, allowed) = (decision.binding(), decision.allowed());
         let series = Series::plain(rule, limit, decision.source(), allowed);
         let Some(lane) = self.lanes.get() else { return false };
-        lane.count_unless_picked(series.print(), allowed, heard_at)
+        lane.count_unless_picked(series.0, allowed, heard_at)
     }
 
     fn lane(&self) -> &ThreadCounts {
@@ -190,6 +185,6 @@ mod tests {
         let inverse = (0..6)
             .fold(1_u64, |inverse, _| inverse.wrapping_mul(2_u64.wrapping_sub(factor.wrapping_mul(inverse))));
         assert_eq!(factor.wrapping_mul(inverse), 1);
-        assert!([0, inverse].iter().all(|hash| Series::hashed(*hash).print() != 0));
+        assert!([0, inverse].iter().all(|hash| Series::hashed(*hash).0 != 0));
     }
 }

@@ -66,11 +66,6 @@ impl<'a> Observed<'a> {
         self.rule.map(|rule| rule.as_str())
     }
 
-    #[inline]
-    pub(crate) const fn rule_name(&self) -> Option<RuleName<'a>> {
-        self.rule
-    }
-
     /// The tenant that asked. `None` if it is not known.
     pub const fn tenant(&self) -> Option<&'a str> {
         self.tenant

@@ -20,28 +20,45 @@ pub(crate) enum PlacesIn {
     Nowhere = 2,
 }
 
+/// A fact about a permit that any task may change.
+#[derive(Debug, Default)]
+pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    /// Returns whether that is new.
+    pub(crate) fn set(&self, is_set: bool) -> bool {
+        self.0.swap(is_set, Ordering::AcqRel) != is_set
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 /// The places that one permit holds.
 #[derive(Debug)]
 pub(crate) struct HeldPlaces {
-    id: PermitId,
+    pub(crate) id: PermitId,
     places: Vec<(Box<str>, NamedLimit)>,
-    hold: Duration,
+    /// The shortest hold time of its limits.
+    pub(crate) hold: Duration,
     valid_until: AtomicU64,
     /// When it is to be renewed next.
     renew_at: AtomicU64,
     counted_in: AtomicU8,
-    /// Set if the store's answer did not come: the question may reach it after the release.
-    unanswered: AtomicBool,
+    /// Set until the store's answer has come: the question may reach it after the release.
+    pub(crate) unanswered: Flag,
     /// Set if the store was asked for it more than once.
-    asked_again: AtomicBool,
+    pub(crate) asked_again: Flag,
     /// Cleared if no question about it has reached the store, so that there is nothing to release.
-    in_store: AtomicBool,
+    pub(crate) in_store: Flag,
     /// Set once it was not renewed in time.
-    lost: AtomicBool,
+    pub(crate) lost: Flag,
     /// Set once it was released or dropped.
-    ended: AtomicBool,
+    pub(crate) ended: Flag,
     loss: Notify,
-    spawner: Option<Spawner>,
+    /// The runtime that it was taken on. A permit may be dropped elsewhere.
+    pub(crate) spawner: Option<Spawner>,
 }
 
 impl HeldPlaces {
@@ -57,37 +74,19 @@ impl HeldPlaces {
             valid_until: AtomicU64::new((sent + hold).get()),
             renew_at: AtomicU64::new((sent + hold / 3).get()),
             counted_in: AtomicU8::new(PlacesIn::Store as u8),
-            unanswered: AtomicBool::new(false),
-            asked_again: AtomicBool::new(false),
-            in_store: AtomicBool::new(true),
-            lost: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
+            unanswered: Flag::default(),
+            asked_again: Flag::default(),
+            in_store: Flag(AtomicBool::new(true)),
+            lost: Flag::default(),
+            ended: Flag::default(),
             loss: Notify::new(),
             spawner,
         }
     }
 
-    pub(crate) const fn id(&self) -> &PermitId {
-        &self.id
-    }
-
-    /// The shortest hold time of its limits.
-    pub(crate) const fn hold(&self) -> Duration {
-        self.hold
-    }
-
-    /// The runtime that it was taken on. A permit may be dropped elsewhere.
-    pub(crate) const fn spawner(&self) -> Option<&Spawner> {
-        self.spawner.as_ref()
-    }
-
     /// The key and the limit of each place.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&str, &LimitName)> {
         self.places.iter().map(|(key, limit)| (&**key, limit.name()))
-    }
-
-    pub(crate) fn limits(&self) -> impl Iterator<Item = &LimitName> {
-        self.places.iter().map(|(_, limit)| limit.name())
     }
 
     /// The keys of its places, each once.
@@ -116,7 +115,7 @@ impl HeldPlaces {
     /// The time for which it is still held. `None` if it is lost.
     pub(crate) fn time_left(&self, now: Micros) -> Option<Duration> {
         let left_us = self.valid_until().since_us(now);
-        (left_us > 0 && !self.lost.load(Ordering::Acquire)).then(|| Duration::from_micros(left_us))
+        (left_us > 0 && !self.lost.is_set()).then(|| Duration::from_micros(left_us))
     }
 
     pub(crate) fn is_held(&self, now: Micros) -> bool {
@@ -147,56 +146,22 @@ impl HeldPlaces {
         }
     }
 
-    pub(crate) fn set_may_be_in_store(&self) {
-        self.in_store.store(true, Ordering::Release);
-    }
-
-    /// Notes that no question about it has reached the store.
-    pub(crate) fn set_not_in_store(&self) {
-        self.in_store.store(false, Ordering::Release);
-    }
-
-    pub(crate) fn may_be_in_store(&self) -> bool {
-        self.in_store.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_unanswered(&self) {
-        self.unanswered.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn set_asked_again(&self) {
-        self.asked_again.store(true, Ordering::Release);
-    }
-
     /// True if a question for it may still reach the store after a release, which reported whether it was held. If it was held and asked
     /// for once, that question has arrived; but one for several places may have arrived at one of several nodes.
     pub(crate) fn may_arrive_late(&self, was_held: bool) -> bool {
-        let has_arrived = was_held && self.places.len() == 1 && !self.asked_again.load(Ordering::Acquire);
-        self.unanswered.load(Ordering::Acquire) && !has_arrived
+        let has_arrived = was_held && self.places.len() == 1 && !self.asked_again.is_set();
+        self.unanswered.is_set() && !has_arrived
     }
 
     /// Notes that it was not renewed in time. Returns whether that is new.
     pub(crate) fn lose(&self) -> bool {
-        let is_new = !self.lost.swap(true, Ordering::AcqRel);
+        let is_new = self.lost.set(true);
         self.loss.notify_waiters();
         is_new
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
     }
 
     /// Resolves when it is lost after this call.
     pub(crate) fn loss(&self) -> Notified<'_> {
         self.loss.notified()
-    }
-
-    /// Notes that it is released. Returns whether that is new.
-    pub(crate) fn end(&self) -> bool {
-        !self.ended.swap(true, Ordering::AcqRel)
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
     }
 }

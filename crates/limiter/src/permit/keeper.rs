@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use spile_core::{
     Charge, Charges, LimitName, Micros, PermitId, PermitStep, SpendTime, Store, StoreError, StoreExt,
@@ -33,6 +31,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LATE_PACKET: Duration = Duration::from_millis(400);
 /// How soon a permit that the store does not know is entered there again.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
+/// The step that ends a permit. Tokens that were spent with it stay spent.
+pub(crate) const RELEASE: PermitStep = PermitStep::Release(SpendTime::Unknown);
 
 /// The permits that this process holds.
 #[derive(Debug, Default)]
@@ -68,10 +68,7 @@ pub(crate) trait ReleaseWork: Send + Sync {
     fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>);
 
     /// Releases places. If that fails, it is tried again in the background.
-    fn release_now(
-        self: Arc<Self>,
-        places: Arc<HeldPlaces>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+    fn release_now(self: Arc<Self>, places: Arc<HeldPlaces>) -> BoxFuture<'static, Result<(), StoreError>>;
 }
 
 impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
@@ -93,19 +90,16 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         let was_kept = self.permits.held.lock().remove(&number(places)).is_some();
         if let Some(charges) = places.charges().filter(|_| was_kept) {
             self.permits.stats.count(places, |counts| counts.held -= 1);
-            self.permits.lent.note(places.id(), &charges, self.fallback.clock.now());
+            self.permits.lent.note(&places.id, &charges, self.fallback.clock.now());
         }
     }
 
     fn release_later(self: Arc<Self>, places: Arc<HeldPlaces>) {
         self.permits.remove(&places);
         self.release_locally(&places);
-        if !self.store.is_shared() {
-            // The answer is there at once, so that no task is needed, nor a runtime.
-            let mut release = Box::pin(self.release(&places));
-            if let Poll::Ready(_done) = release.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return;
-            }
+        // The answer of a local store is there at once, so that no task is needed, nor a runtime.
+        if !self.store.is_shared() && self.release(&places).now_or_never().is_some() {
+            return;
         }
         let Some(spawner) = self.spawner_for(&places) else { return };
         let releasing = Releasing::new(Arc::clone(&self), Arc::clone(&places));
@@ -118,10 +112,7 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
         });
     }
 
-    fn release_now(
-        self: Arc<Self>,
-        places: Arc<HeldPlaces>,
-    ) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> {
+    fn release_now(self: Arc<Self>, places: Arc<HeldPlaces>) -> BoxFuture<'static, Result<(), StoreError>> {
         self.permits.remove(&places);
         // Made before the future is polled: it may be dropped at any time.
         let mut unreleased = Unreleased { limiter: self, places: Some(places) };
@@ -130,8 +121,9 @@ impl<S: Store + 'static> ReleaseWork for LimiterInner<S> {
             let was_held = unreleased.limiter.release(&places).await?;
             drop(unreleased.places.take());
             let limiter = Arc::clone(&unreleased.limiter);
-            let spawner = if places.may_arrive_late(was_held) { limiter.spawner_for(&places) } else { None };
-            if let Some(spawner) = spawner {
+            if places.may_arrive_late(was_held)
+                && let Some(spawner) = limiter.spawner_for(&places)
+            {
                 spawner.spawn(async move { limiter.release_late(&places).await });
             }
             Ok(())
@@ -147,7 +139,7 @@ impl PermitKeeper {
             counts.acquired += 1;
         });
         self.held.lock().insert(number(places), Arc::clone(places));
-        if let Some(spawner) = places.spawner() {
+        if let Some(spawner) = &places.spawner {
             Renewer::start(limiter, spawner);
         }
     }
@@ -155,7 +147,7 @@ impl PermitKeeper {
     /// Stops keeping places.
     fn remove(&self, places: &Arc<HeldPlaces>) {
         if self.held.lock().remove(&number(places)).is_some() {
-            let was_lost = places.is_lost();
+            let was_lost = places.lost.is_set();
             self.stats.count(places, |counts| {
                 counts.held -= 1;
                 counts.released += u64::from(!was_lost);
@@ -172,7 +164,7 @@ impl PermitKeeper {
     pub(crate) fn all_stats(&self, now: Micros) -> PermitStats {
         let mut stats = self.stats.snapshot();
         self.lent.each(now, |places| {
-            for limit in places.limits() {
+            for (_, limit) in places.places() {
                 stats.entry(limit.clone()).or_default().held += 1;
             }
         });
@@ -227,16 +219,17 @@ impl PermitKeeper {
         let held = self.held.lock();
         let due: Vec<_> = held.values().filter(|places| places.is_due(now + TICK)).cloned().collect();
         for places in &due {
-            places.renew_after(now, TICK + SOON.min(places.hold() / 9));
+            places.renew_after(now, TICK + SOON.min(places.hold / 9));
         }
         due
     }
 }
 
-/// Places whose release the store has not confirmed: if this is dropped, that is tried again in the background.
-struct Unreleased<S: Store + 'static> {
-    limiter: Arc<LimiterInner<S>>,
-    places: Option<Arc<HeldPlaces>>,
+/// Places of a caller that goes away if this is dropped: they are released in the background.
+pub(crate) struct Unreleased<S: Store + 'static> {
+    pub(crate) limiter: Arc<LimiterInner<S>>,
+    /// `None` once that is not needed any more.
+    pub(crate) places: Option<Arc<HeldPlaces>>,
 }
 
 impl<S: Store + 'static> Drop for Unreleased<S> {
@@ -284,7 +277,7 @@ impl<S> Drop for Releasing<S> {
 
 /// Two permits that were taken by one id are kept apart.
 fn number(places: &Arc<HeldPlaces>) -> (PermitId, usize) {
-    (places.id().clone(), Arc::as_ptr(places) as usize)
+    (places.id.clone(), Arc::as_ptr(places) as usize)
 }
 
 /// A task that renews the permits that are due, as long as any are held.
@@ -356,14 +349,15 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
     let sent = limiter.fallback.clock.now();
     let answer = limiter.renew_places(&places, &charges).await;
     let now = limiter.fallback.clock.now();
-    if places.has_ended() {
+    if places.ended.is_set() {
         // It was released while it was being renewed, and may have been taken again after that, also in one of two slots.
         limiter.release_later(places);
         return;
     }
     // A permit that was reported as lost stays lost, even if the store held it all the time.
     let mut is_lost = !places.is_held(now);
-    let is_local = limiter.renew_locally(&places, &charges);
+    let is_local = places.counted_in() == PlacesIn::Local
+        && limiter.fallback.permit(&charges, &places.id, PermitStep::Renew);
     match answer {
         Ok(true) => places.renewed(sent, PlacesIn::Store),
         Err(_) if is_local && !is_lost => places.renewed(sent, PlacesIn::Local),
@@ -373,7 +367,7 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
     }
     if !matches!(answer, Ok(true)) {
         // Several tries are left before its time is over. What the store does not know is entered soon after it is back.
-        let pause = places.hold() / 9;
+        let pause = places.hold / 9;
         places.renew_after(now, if places.counted_in() == PlacesIn::Store { pause } else { pause.min(SOON) });
     }
     if is_lost && places.lose() {
@@ -384,30 +378,31 @@ async fn renew<S: Store + 'static>(limiter: Arc<LimiterInner<S>>, places: Arc<He
 impl<S: Store + 'static> LimiterInner<S> {
     /// The runtime for work about a permit. The one that it was taken on may have ended.
     fn spawner_for(&self, places: &HeldPlaces) -> Option<Spawner> {
-        self.runtime.spawner().or_else(|| places.spawner().cloned())
+        self.runtime.spawner().or_else(|| places.spawner.clone())
     }
 
     /// Renews places in the store, or takes them again. True if they are held there now.
     async fn renew_places(&self, places: &HeldPlaces, charges: &Charges<'_>) -> Result<bool, StoreError> {
         // A node that hangs must not make the renewals of others late.
-        let deadline = self.deadline.min(places.hold() / 9);
-        let step = async |step| self.in_time(deadline, self.store.permit(charges, places.id(), step)).await;
+        let deadline = self.deadline.min(places.hold / 9);
+        let step = async |step| self.in_time(deadline, self.store.permit(charges, &places.id, step)).await;
         if places.counted_in() == PlacesIn::Store && step(PermitStep::Renew).await?.allowed {
             return Ok(true);
         }
-        if places.has_ended() {
+        if places.ended.is_set() {
             return Ok(false);
         }
         let was_held = places.is_held(self.fallback.clock.now());
         // Set before it is asked: it may be released meanwhile.
-        let was_in_store = places.may_be_in_store();
-        places.set_may_be_in_store();
-        places.set_asked_again();
+        let was_in_store = !places.in_store.set(true);
+        places.asked_again.set(true);
         let retaken = step(PermitStep::Retake).await;
-        match &retaken {
-            Err(why) if why.may_have_run() => places.set_unanswered(),
-            Err(_) if !was_in_store => places.set_not_in_store(),
-            _ => {}
+        if let Err(why) = &retaken {
+            if why.may_have_run() {
+                places.unanswered.set(true);
+            } else {
+                places.in_store.set(was_in_store);
+            }
         }
         let taken = retaken?.allowed;
         if taken && !was_held && places.lose() {
@@ -415,20 +410,15 @@ impl<S: Store + 'static> LimiterInner<S> {
             self.permits.stats.count(places, |counts| counts.lost += 1);
         }
         if taken && places.counted_in() == PlacesIn::Local {
-            self.fallback.release(charges, places.id());
+            self.fallback.permit(charges, &places.id, RELEASE);
         }
         Ok(taken)
-    }
-
-    /// Renews places in the embedded store of the policy `local`. False if they are not counted there.
-    fn renew_locally(&self, places: &HeldPlaces, charges: &Charges<'_>) -> bool {
-        places.counted_in() == PlacesIn::Local && self.fallback.renew(charges, places.id())
     }
 
     /// Releases places that are counted in the embedded store of the policy `local`.
     fn release_locally(&self, places: &HeldPlaces) {
         if let Some(charges) = places.charges().filter(|_| places.counted_in() == PlacesIn::Local) {
-            self.fallback.release(&charges, places.id());
+            self.fallback.permit(&charges, &places.id, RELEASE);
         }
     }
 
@@ -438,8 +428,8 @@ impl<S: Store + 'static> LimiterInner<S> {
         let Some(charges) = places.charges() else { return Ok(false) };
         // Also if they are counted elsewhere: the store may have got a question whose answer was lost.
         let mut was_held = false;
-        if places.may_be_in_store() {
-            let released = self.store.permit(&charges, places.id(), PermitStep::Release(SpendTime::Unknown));
+        if places.in_store.is_set() {
+            let released = self.store.permit(&charges, &places.id, RELEASE);
             was_held = self.in_time(self.deadline, released).await?.allowed;
         }
         self.permits.has_released.notify_waiters();
@@ -448,7 +438,7 @@ impl<S: Store + 'static> LimiterInner<S> {
 
     /// Tries to release places until that is done, or their hold time is over. Returns whether the store held them.
     async fn release_until_done(&self, places: &HeldPlaces) -> bool {
-        let give_up = self.fallback.clock.now() + places.hold();
+        let give_up = self.fallback.clock.now() + places.hold;
         let mut pause = FIRST_PAUSE;
         let mut released = self.release(places).await;
         while released.is_err() && self.fallback.clock.now() < give_up {

@@ -8,10 +8,10 @@ mod turns;
 
 use std::sync::Arc;
 
-use spile_core::{Decision, Micros, PermitId, StoreError};
+use spile_core::{Decision, PermitId, StoreError};
 
 pub(crate) use self::held::{HeldPlaces, PlacesIn};
-pub(crate) use self::keeper::{PermitKeeper, ReleaseWork, SOON};
+pub(crate) use self::keeper::{PermitKeeper, RELEASE, ReleaseWork, SOON, Unreleased};
 pub use self::stats::{PermitCounts, PermitStats};
 
 /// A place of every concurrency of a chain, until it is dropped or released. It is renewed in the background.
@@ -37,7 +37,7 @@ impl Permit {
 
     /// Its unique id.
     pub fn id(&self) -> &PermitId {
-        self.places.id()
+        &self.places.id
     }
 
     /// True as long as its hold time has not passed since it was taken or last renewed. Once false, it stays so.
@@ -60,15 +60,15 @@ impl Permit {
 
     /// Leaves it to the caller, who renews and releases it by its id.
     pub fn leave(self) -> PermitId {
-        self.places.end();
+        self.places.ended.set(true);
         self.release.leave(&self.places);
-        self.places.id().clone()
+        self.places.id.clone()
     }
 
     /// Releases it, and waits until the store has confirmed that. Dropping it releases it in the background.
     pub async fn release(self) -> Result<(), StoreError> {
         let (places, release) = (Arc::clone(&self.places), Arc::clone(&self.release));
-        if places.end() {
+        if places.ended.set(true) {
             release.release_now(places).await?;
         }
         Ok(())
@@ -77,7 +77,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.places.end() {
+        if self.places.ended.set(true) {
             Arc::clone(&self.release).release_later(Arc::clone(&self.places));
         }
     }
@@ -85,7 +85,7 @@ impl Drop for Permit {
 
 impl std::fmt::Debug for Permit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let until: Micros = self.places.valid_until();
+        let until = self.places.valid_until();
         f.debug_struct("Permit").field("id", self.id()).field("until", &until).finish_non_exhaustive()
     }
 }

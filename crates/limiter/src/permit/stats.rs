@@ -37,7 +37,7 @@ impl StatsTable {
 
     /// Changes the counts of each limit of a permit.
     pub(crate) fn count(&self, places: &HeldPlaces, change: impl Fn(&mut PermitCounts)) {
-        self.count_limits(places.limits(), change);
+        self.count_limits(places.places().map(|(_, limit)| limit), change);
     }
 
     pub(crate) fn count_limits<'a>(
@@ -47,10 +47,7 @@ impl StatsTable {
     ) {
         let mut counts = self.0.lock();
         for limit in limits {
-            match counts.get_mut(limit) {
-                Some(counts) => change(counts),
-                None => change(counts.entry(limit.clone()).or_default()),
-            }
+            change(counts.entry(limit.clone()).or_default());
         }
     }
 }

@@ -413,6 +413,23 @@ async fn a_spend_whose_answer_is_lost_or_not_waited_for_leaves_no_wait_that_is_t
 }
 
 #[tokio::test]
+async fn a_note_outlives_calls_that_have_changed_nothing() {
+    let clock = FakeClock::default();
+    let store = FaultyStore::new(ModelStore::new(clock.clone()), |_| CallFault::None);
+    let wide = Plan::new("wide", Limit::per_second(100)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([wide]).clock(clock).build();
+    assert!(limiter.allow("ann", "wide", 50).await.unwrap().allowed());
+    assert!(!limiter.allow("ann", "wide", 90).await.unwrap().allowed());
+    limiter.store().set_fault(CallFault::LoseAnswer(StoreError::TimedOut(INTERVAL)));
+    assert!(limiter.peek("ann", "wide", 1).await.unwrap().degraded());
+    limiter.store().set_fault(CallFault::Fail(StoreError::BreakerOpen));
+    assert!(limiter.allow("ann", "wide", 45).await.unwrap().degraded());
+    limiter.reset("ann", "wide").await.unwrap_err();
+    limiter.store().set_fault(CallFault::None);
+    assert_eq!(limiter.allow("ann", "wide", 90).await.unwrap().source(), DecisionSource::DenyCache);
+}
+
+#[tokio::test]
 async fn a_portion_that_a_lease_takes_leaves_no_wait_that_is_too_short() {
     let clocks = Clocks::apart(2);
     let store = RemoteStore::new(&clocks);

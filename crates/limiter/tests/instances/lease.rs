@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use spile_core::{
-    Amount, Decision, DecisionSource, InMemoryPlans, Limit, Plan, RateBuilder, Reason, Store, StoreExt,
+    Amount, Decision, DecisionSource, InMemoryPlans, Limit, Plan, RateBuilder, Reason, Store, StoreError,
+    StoreExt,
 };
 use spile_limiter::{Ask, RateLimiter, TokioClock};
 use spile_testkit::ledger::Account;
@@ -295,6 +296,24 @@ async fn a_reset_leaves_nothing_here() {
     fleet.warm_up().await;
     fleet.instances[0].reset("ann", ["hot"]).await.unwrap();
     assert_eq!((fleet.here(0), fleet.left().await), (0, 1_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_was_not_sent_leaves_the_tokens_and_one_that_may_have_run_does_not() {
+    let clock = TokioClock::new();
+    let store = FaultyStore::new(ModelStore::new(clock), |_| CallFault::None);
+    let hot = Plan::new("hot", leased(1, 1_000)).unwrap();
+    let limiter = RateLimiter::builder().store(store).plans([hot]).clock(clock).build();
+    while limiter.lease_stats().tokens == 0 {
+        assert!(limiter.allow("ann", "hot", 1).await.unwrap().allowed());
+        tokio::task::yield_now().await;
+    }
+    let here = limiter.lease_stats().tokens;
+    for (fault, left) in [(StoreError::BreakerOpen, here), (StoreError::TimedOut(LEASE), 0)] {
+        limiter.store().set_fault(CallFault::Fail(fault));
+        limiter.reset("ann", "hot").await.unwrap_err();
+        assert_eq!(limiter.lease_stats().tokens, left);
+    }
 }
 
 #[tokio::test]

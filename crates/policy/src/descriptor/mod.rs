@@ -2,8 +2,6 @@
 
 mod pattern;
 
-use std::borrow::Cow;
-
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use smol_str::SmolStr;
 use spile_core::{ChargeError, Limit, LimitName, NamedLimit, PlanName};
@@ -159,12 +157,7 @@ impl Policy {
                 *enforced = chain.into();
                 places
             }
-            Enforced::Charged(all) => {
-                if let Some(policy) = chain.failure_policy() {
-                    all.tighten_failure_policy(policy);
-                }
-                all.add(&chain)?
-            }
+            Enforced::Charged(all) => all.add(&chain)?,
         }))
     }
 
@@ -200,7 +193,7 @@ impl Policy {
             return Ok(chain);
         }
         let Some(rule) = rule else { return Ok(chain) };
-        let payer = |rule: &Rule| Ok(Cow::Owned(rule.key.shared().unwrap_or(key).clone()));
+        let payer = |rule: &Rule| Ok(rule.key.shared().unwrap_or(key).clone());
         let cost = |rule: &Rule| Some(rule.cost.amount() * hits);
         match self.charge_rules(&mut chain, rule, tenant, payer, cost) {
             Ok(()) => {}

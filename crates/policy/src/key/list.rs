@@ -6,22 +6,13 @@ use spile_core::{Key, KeyError};
 use super::ResolvedKey;
 use crate::facts::Facts;
 
-const LITERAL: &str = "literal:";
-const HEADER: &str = "header:";
-
 /// Where a rule looks for the key of a request. The first place that has one is used.
 #[derive(Clone, Debug)]
 pub struct KeyList {
     /// As written in the file, for `config show` and the admin API.
     words: Vec<String>,
-    choices: Vec<KeyChoice>,
-}
-
-/// One place, or several whose keys are joined into one.
-#[derive(Clone, Debug)]
-enum KeyChoice {
-    One(KeyPart),
-    Joined(Vec<KeyPart>),
+    /// Each is one place, or several whose keys are joined into one.
+    choices: Vec<Vec<KeyPart>>,
 }
 
 /// A part of a request that can be a key.
@@ -55,10 +46,7 @@ impl KeyList {
     /// Whether some requests may have no key. Only `ip`, `path` and `literal:NAME` are never missing.
     pub fn may_find_nothing(&self) -> bool {
         let always = |part: &KeyPart| matches!(part, KeyPart::Ip | KeyPart::Path | KeyPart::Literal(_));
-        !self.choices.iter().any(|choice| match choice {
-            KeyChoice::One(part) => always(part),
-            KeyChoice::Joined(parts) => parts.iter().all(always),
-        })
+        !self.choices.iter().any(|parts| parts.iter().all(always))
     }
 
     /// The key of the request, or `None` if it has none. A value that is not a valid identity is an error and never
@@ -69,9 +57,9 @@ impl KeyList {
         ipv6_prefix: u8,
     ) -> Result<Option<ResolvedKey>, InvalidIdentity> {
         for choice in &self.choices {
-            let found = match choice {
-                KeyChoice::One(part) => part.resolve(facts, ipv6_prefix)?,
-                KeyChoice::Joined(parts) => {
+            let found = match choice.as_slice() {
+                [part] => part.resolve(facts, ipv6_prefix)?,
+                parts => {
                     let parts = parts.iter().map(|part| part.resolve(facts, ipv6_prefix));
                     let parts: Option<Vec<_>> = parts.collect::<Result<_, _>>()?;
                     parts.map(|parts| ResolvedKey::joined(&parts))
@@ -86,10 +74,8 @@ impl KeyList {
 
     /// The key of all requests, if the list is a single literal.
     pub(crate) fn shared(&self) -> Option<&ResolvedKey> {
-        match self.choices.as_slice() {
-            [KeyChoice::One(KeyPart::Literal(key))] => Some(key),
-            _ => None,
-        }
+        let [choice] = self.choices.as_slice() else { return None };
+        if let [KeyPart::Literal(key)] = choice.as_slice() { Some(key) } else { None }
     }
 }
 
@@ -98,7 +84,7 @@ impl Default for KeyList {
     /// request by sending a new value.
     fn default() -> Self {
         let words = vec!["tenant".to_owned(), "ip".to_owned()];
-        Self { words, choices: vec![KeyChoice::One(KeyPart::Tenant), KeyChoice::One(KeyPart::Ip)] }
+        Self { words, choices: vec![vec![KeyPart::Tenant], vec![KeyPart::Ip]] }
     }
 }
 
@@ -109,17 +95,16 @@ impl KeyPart {
                 let tenant = facts.tenant.as_ref().filter(|tenant| !tenant.id.is_empty());
                 tenant.map(|tenant| ResolvedKey::tenant(&tenant.id))
             }
-            Self::Principal => match facts.principal.filter(|name| !name.is_empty()) {
-                Some(name) => Some(principal_key(name)?),
-                None => None,
-            },
+            Self::Principal => {
+                facts.principal.filter(|name| !name.is_empty()).map(principal_key).transpose()?
+            }
             Self::Ip => facts.address.map(|address| ResolvedKey::address(address, ipv6_prefix)),
             Self::Path => Some(ResolvedKey::path(facts.path)),
             Self::Route => facts.route.map(|route| ResolvedKey::of(&["route:", route])),
-            Self::Header(name) => match facts.headers.get(name).filter(|value| !value.is_empty()) {
-                Some(value) => Some(header_key(name, value)?),
-                None => None,
-            },
+            Self::Header(name) => {
+                let value = facts.headers.get(name).filter(|value| !value.is_empty());
+                value.map(|value| header_key(name, value)).transpose()?
+            }
             Self::Literal(key) => Some(key.clone()),
         })
     }
@@ -135,7 +120,7 @@ fn principal_key(name: &str) -> Result<ResolvedKey, InvalidIdentity> {
 pub(crate) fn header_key(name: &HeaderName, value: &HeaderValue) -> Result<ResolvedKey, InvalidIdentity> {
     match std::str::from_utf8(value.as_bytes()).ok().and_then(Key::control_in) {
         None => Ok(ResolvedKey::header(name.as_str(), value.as_bytes())),
-        Some(why) => Err(InvalidIdentity { place: format!("{HEADER}{name}"), why }),
+        Some(why) => Err(InvalidIdentity { place: format!("header:{name}"), why }),
     }
 }
 
@@ -146,29 +131,27 @@ pub(crate) struct InvalidIdentity {
     pub(crate) why: KeyError,
 }
 
-fn choice(words: &str) -> Result<KeyChoice, KeyListError> {
+fn choice(words: &str) -> Result<Vec<KeyPart>, KeyListError> {
     if !words.contains('+') {
-        return part(words).map(KeyChoice::One);
+        return Ok(vec![part(words)?]);
     }
-    words.split('+').map(|word| part(word.trim())).collect::<Result<_, _>>().map(KeyChoice::Joined)
+    words.split('+').map(|word| part(word.trim())).collect()
 }
 
 fn part(word: &str) -> Result<KeyPart, KeyListError> {
     let bad = || KeyListError::Unknown(word.to_owned());
-    Ok(match word {
-        "tenant" => KeyPart::Tenant,
-        "principal" => KeyPart::Principal,
-        "ip" => KeyPart::Ip,
-        "path" => KeyPart::Path,
-        "route" => KeyPart::Route,
-        _ => match (word.strip_prefix(HEADER), word.strip_prefix(LITERAL)) {
-            (Some(name), _) => KeyPart::Header(name.parse().map_err(|_| bad())?),
-            (_, Some(name)) => {
-                let why = |why| KeyListError::Literal { name: name.chars().take(64).collect(), why };
-                KeyPart::Literal(ResolvedKey::of(&["static:", Key::new(name).map_err(why)?.as_str()]))
-            }
-            _ => return Err(bad()),
-        },
+    Ok(match (word, word.split_once(':')) {
+        ("tenant", _) => KeyPart::Tenant,
+        ("principal", _) => KeyPart::Principal,
+        ("ip", _) => KeyPart::Ip,
+        ("path", _) => KeyPart::Path,
+        ("route", _) => KeyPart::Route,
+        (_, Some(("header", name))) => KeyPart::Header(name.parse().map_err(|_| bad())?),
+        (_, Some(("literal", name))) => {
+            let why = |why| KeyListError::Literal { name: name.chars().take(64).collect(), why };
+            KeyPart::Literal(ResolvedKey::of(&["static:", Key::new(name).map_err(why)?.as_str()]))
+        }
+        _ => return Err(bad()),
     })
 }
 
@@ -207,9 +190,9 @@ mod tests {
     fn the_first_place_that_holds_a_key_pays() {
         let mut headers = HeaderMap::new();
         headers.insert("x-who", "ann".parse().unwrap());
-        let anonymous =
-            Facts::new(&Method::GET, "/res/7", &headers).address("2001:db8:1:2:3::4".parse().unwrap());
-        let acme = anonymous.clone().tenant(CallerTenant::new("acme", None));
+        let address = Some("2001:db8:1:2:3::4".parse().unwrap());
+        let anonymous = Facts { address, ..Facts::new(&Method::GET, "/res/7", &headers) };
+        let acme = Facts { tenant: Some(CallerTenant::new("acme", None)), ..anonymous.clone() };
         let key = |facts, words: &[&str]| resolve(words, facts);
         assert_eq!(key(&acme, &["tenant", "ip"]).as_deref(), Some("tenant:acme"));
         assert_eq!(key(&anonymous, &["tenant", "ip"]).as_deref(), Some("ip:2001:db8:1:2::/64"));
@@ -217,7 +200,9 @@ mod tests {
         assert_eq!(key(&anonymous, &["path"]).as_deref(), Some("path:/res/7"));
         assert_eq!(key(&anonymous, &["literal:all"]).as_deref(), Some("static:all"));
         assert_eq!(key(&anonymous, &["route"]), None);
-        assert_eq!(key(&acme, &["tenant+path"]).as_deref(), Some("joined:11:tenant:acme11:path:/res/7"));
+        for words in ["tenant+path", "tenant + path"] {
+            assert_eq!(key(&acme, &[words]).as_deref(), Some("joined:11:tenant:acme11:path:/res/7"));
+        }
         assert_eq!(key(&anonymous, &["tenant+path", "ip+path"]).as_deref().map(str::len), Some(44));
     }
 
@@ -237,10 +222,11 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-who", HeaderValue::from_bytes("a\u{85}b".as_bytes()).unwrap());
         let long = "x".repeat(Key::MAX_BYTES + 1);
-        let facts = Facts::new(&Method::GET, "/", &headers).address("203.0.113.7".parse().unwrap());
+        let address = Some("203.0.113.7".parse().unwrap());
+        let facts = Facts { address, ..Facts::new(&Method::GET, "/", &headers) };
         let refused = |words: &[&str], name| {
             let list = KeyList::parse(words).expect("a list");
-            list.resolve(&facts.clone().principal(Some(name)), 64).expect_err("it is refused")
+            list.resolve(&Facts { principal: Some(name), ..facts.clone() }, 64).expect_err("it is refused")
         };
         let control = KeyError::Control { at: 1, code: 0x85 };
         for words in [&["header:x-who", "ip"][..], &["header:x-who+ip", "ip"], &["ip+header:x-who"]] {
@@ -271,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_word_that_is_no_key_is_refused() {
-        for word in ["", "cookie", "header:", "header:a b", "literal:", "ip+", "ip+cookie"] {
+        for word in ["", " ip", "cookie", "header:", "header:a b", "literal:", "ip+", "ip+cookie"] {
             assert!(KeyList::parse(&[word]).is_err(), "{word}");
         }
         assert!(KeyList::parse::<&str>(&[]).is_err());

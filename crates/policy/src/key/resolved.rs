@@ -158,7 +158,8 @@ impl fmt::Debug for ResolvedKey {
     }
 }
 
-#[derive(Clone)]
+/// Short if it fits, so that each text has one form.
+#[derive(Clone, Eq, PartialEq)]
 enum KeyText {
     Short(ArrayString<INLINE_BYTES>),
     Long(String),
@@ -199,17 +200,19 @@ impl Write for KeyText {
     }
 }
 
-impl PartialEq for KeyText {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for KeyText {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_one_key_in_whatever_pieces_it_was_written() {
+        for text in ["ip:2001:db8::/64", "ip:2001:db8:1111:2222:3333:4444:5555:6666/128"] {
+            let (address, bits) = text["ip:".len()..].split_once('/').unwrap();
+            let written = ResolvedKey::address(address.parse().unwrap(), bits.parse().unwrap());
+            assert!(written == ResolvedKey::of(&[text]) && written == ResolvedKey::of(&["ip:", &text[3..]]));
+            assert_ne!(written, ResolvedKey::of(&[&text[1..]]));
+        }
+    }
 
     #[test]
     fn a_key_of_any_length_is_a_valid_key() {

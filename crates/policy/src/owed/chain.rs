@@ -1,5 +1,6 @@
 //! The charges of one request, which are spent together or not at all, and what applies if the store fails.
 
+use std::ops::Add as _;
 use std::time::Duration;
 
 use smol_str::SmolStr;
@@ -8,6 +9,7 @@ use spile_core::{
     Rate,
 };
 
+use super::Enforced;
 use crate::key::ResolvedKey;
 use crate::policy::AskError;
 use crate::rule::Rule;
@@ -41,15 +43,6 @@ pub struct BucketCharge {
     fixed: bool,
     /// Denies every request, at any cost.
     closed: bool,
-}
-
-/// How two charges of a chain for the same bucket are combined.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum SameBucket {
-    /// One charge at the higher cost.
-    Highest,
-    /// One charge at the sum of both costs.
-    Sum,
 }
 
 impl Chain {
@@ -171,7 +164,7 @@ impl Chain {
         }
         for limit in limits {
             let key = self.key_index(key);
-            self.put(charge(key, limit), SameBucket::Highest)?;
+            self.put(charge(key, limit), Amount::max)?;
         }
         Ok(())
     }
@@ -187,7 +180,7 @@ impl Chain {
         fixed: bool,
     ) -> Result<(), ChargeError> {
         let (key, limit, cost) = (self.key_index(key), named(limit, self.shadow), cost.into());
-        self.put(BucketCharge::new(key, limit, cost, cost, fixed), SameBucket::Highest).map(drop)
+        self.put(BucketCharge::new(key, limit, cost, cost, fixed), Amount::max).map(drop)
     }
 
     /// Adds a bucket that denies every request.
@@ -195,15 +188,19 @@ impl Chain {
         let key = self.key_index(key);
         let bucket =
             BucketCharge { closed: true, ..BucketCharge::new(key, limit, Amount::ZERO, Amount::ZERO, true) };
-        self.put(bucket, SameBucket::Highest).map(drop)
+        self.put(bucket, Amount::max).map(drop)
     }
 
-    /// Adds the charges of another chain. Costs for the same bucket add up. Returns the index of each added bucket.
+    /// Adds the charges of another chain, under the stricter failure policy. Costs for the same bucket add up. Returns the index of
+    /// each added bucket.
     pub(crate) fn add(&mut self, other: &Self) -> Result<Vec<usize>, ChargeError> {
         self.asks |= other.asks;
+        if let Some(policy) = other.on_failure {
+            self.tighten_failure_policy(policy);
+        }
         let add = |bucket: &BucketCharge| {
             let key = self.key_index(&other.keys[bucket.key]);
-            self.put(BucketCharge { key, ..bucket.clone() }, SameBucket::Sum)
+            self.put(BucketCharge { key, ..bucket.clone() }, Amount::add)
         };
         other.buckets.iter().map(add).collect()
     }
@@ -291,11 +288,6 @@ impl Chain {
         }
     }
 
-    /// The rule and the tenant.
-    pub(crate) fn into_origin(self) -> (Option<SmolStr>, Option<SmolStr>) {
-        (self.rule, self.tenant)
-    }
-
     /// The first bucket whose cost is above its capacity, or that is closed.
     #[inline]
     pub fn never_passes(&self) -> Option<&BucketCharge> {
@@ -331,7 +323,8 @@ impl Chain {
     pub fn priced(&self, cost: impl Into<Amount>) -> Result<Charges<'_>, ChargeError> {
         let amount = cost.into();
         let charge = |bucket: &BucketCharge| {
-            let cost = Cost::new(amount).map_err(|_| bucket.cost_above_capacity(amount))?;
+            let above = |_| BucketCharge { cost: amount, ..bucket.clone() }.above_capacity();
+            let cost = Cost::new(amount).map_err(above)?;
             Charge::new(self.keys[bucket.key].as_key(), bucket.limit.clone(), cost)
         };
         Charges::new(self.buckets.iter().map(charge).collect::<Result<Vec<_>, _>>()?)
@@ -369,9 +362,13 @@ impl Chain {
         })
     }
 
-    /// Adds a bucket to the chain and returns its index.
+    /// Adds a bucket to the chain and returns its index. If it is there already, it is charged once, at its costs as `combined`.
     #[inline]
-    fn put(&mut self, bucket: BucketCharge, meeting: SameBucket) -> Result<usize, ChargeError> {
+    fn put(
+        &mut self,
+        bucket: BucketCharge,
+        combined: fn(Amount, Amount) -> Amount,
+    ) -> Result<usize, ChargeError> {
         let same =
             |other: &BucketCharge| other.key == bucket.key && other.limit.name() == bucket.limit.name();
         let Some(at) = self.buckets.iter().position(same) else {
@@ -388,11 +385,19 @@ impl Chain {
         if bucket.limit.limit().capacity() < there.limit.limit().capacity() {
             there.limit = bucket.limit;
         }
-        (there.cost, there.rule_cost) = match meeting {
-            SameBucket::Highest => (there.cost.max(bucket.cost), there.rule_cost.max(bucket.rule_cost)),
-            SameBucket::Sum => (there.cost + bucket.cost, there.rule_cost + bucket.rule_cost),
-        };
+        there.cost = combined(there.cost, bucket.cost);
+        there.rule_cost = combined(there.rule_cost, bucket.rule_cost);
         Ok(at)
+    }
+}
+
+/// A chain without charges is unlimited by its rule.
+impl From<Chain> for Enforced {
+    fn from(chain: Chain) -> Self {
+        match chain {
+            Chain { rule, tenant, buckets, .. } if buckets.is_empty() => Self::Unlimited { rule, tenant },
+            chain => Self::Charged(chain),
+        }
     }
 }
 
@@ -406,17 +411,11 @@ impl BucketCharge {
     /// A bucket of the chain. A concurrency takes one permit at any cost.
     #[inline]
     fn new(key: usize, limit: NamedLimit, cost: Amount, rule_cost: Amount, fixed: bool) -> Self {
-        if limit.limit().is_concurrency() {
-            return Self {
-                key,
-                limit,
-                cost: Amount::TOKEN,
-                rule_cost: Amount::TOKEN,
-                fixed: true,
-                closed: false,
-            };
+        let plain = Self { key, limit, cost, rule_cost, fixed, closed: false };
+        if !plain.limit.limit().is_concurrency() {
+            return plain;
         }
-        Self { key, limit, cost, rule_cost, fixed, closed: false }
+        Self { cost: Amount::TOKEN, rule_cost: Amount::TOKEN, fixed: true, ..plain }
     }
 
     /// The limit, with its name.
@@ -446,13 +445,9 @@ impl BucketCharge {
 
     /// The error for a cost that is above the capacity.
     pub fn above_capacity(&self) -> ChargeError {
-        self.cost_above_capacity(self.cost)
-    }
-
-    fn cost_above_capacity(&self, cost: Amount) -> ChargeError {
         ChargeError::CostAboveCapacity {
             limit: self.limit.name().clone(),
-            cost,
+            cost: self.cost,
             capacity: self.limit.limit().capacity(),
         }
     }

@@ -40,17 +40,6 @@ impl Default for Enforced {
     }
 }
 
-/// A chain without charges is unlimited by its rule.
-impl From<Chain> for Enforced {
-    fn from(chain: Chain) -> Self {
-        if chain.is_empty() {
-            let (rule, tenant) = chain.into_origin();
-            return Self::Unlimited { rule, tenant };
-        }
-        Self::Charged(chain)
-    }
-}
-
 /// The charges of a question about one rule, in the mode of that rule.
 impl From<Chain> for Owed {
     fn from(chain: Chain) -> Self {

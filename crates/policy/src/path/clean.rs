@@ -4,8 +4,6 @@
 //! forwarded. Paths that servers interpret in different ways (an encoded slash, a backslash, a path above the root) are
 //! refused: whichever way a rule interpreted them, some upstream would do it the other way.
 
-use std::borrow::Cow;
-
 use http::uri::PathAndQuery;
 use percent_encoding::percent_encode_byte;
 
@@ -17,7 +15,7 @@ pub struct CleanPath {
     cleaned: Option<Cleaned>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Cleaned {
     /// The path for the upstream: only what must be percent-encoded is.
     forwarded: String,
@@ -82,7 +80,7 @@ fn clean(path: &str) -> Result<Cleaned, AmbiguousPath> {
     let mut kept: Vec<(String, String)> = Vec::new();
     let mut open_end = false;
     for segment in path[1..].split('/') {
-        let decoded = decode(segment)?;
+        let (forwarded, decoded) = read(segment)?;
         let matched = decoded.split(';').next().unwrap_or_default();
         open_end = matches!(matched, "" | "." | "..") && !decoded.contains(';');
         match matched {
@@ -94,39 +92,36 @@ fn clean(path: &str) -> Result<Cleaned, AmbiguousPath> {
             ".." => {
                 kept.pop().ok_or(AmbiguousPath("the path climbs above the root"))?;
             }
-            _ => kept.push((encode(segment), matched.to_owned())),
+            _ => kept.push((forwarded, matched.to_owned())),
         }
     }
-    let mut cleaned = Cleaned::default();
-    for (forwarded, matched) in &kept {
-        cleaned.push(forwarded, matched);
+    if open_end {
+        kept.push(Default::default());
     }
-    if open_end || kept.is_empty() {
-        cleaned.push("", "");
-    }
-    Ok(cleaned)
+    let forwarded = kept.iter().flat_map(|(forwarded, _)| ["/", forwarded]).collect();
+    let matched = kept.iter().flat_map(|(_, matched)| ["/", matched]).collect();
+    Ok(Cleaned { forwarded, matched })
 }
 
-impl Cleaned {
-    fn push(&mut self, forwarded: &str, matched: &str) {
-        self.forwarded.push('/');
-        self.forwarded.push_str(forwarded);
-        self.matched.push('/');
-        self.matched.push_str(matched);
-    }
-}
-
-/// Decodes a segment. Fails if the decoded text would be two segments, or if it is ambiguous.
-fn decode(segment: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
+/// A segment for the upstream, in which only what must be percent-encoded is, so that each text has one spelling, and the decoded
+/// segment. Fails if the decoded text would be two segments, or if it is ambiguous.
+fn read(segment: &str) -> Result<(String, String), AmbiguousPath> {
+    let mut forwarded = String::with_capacity(segment.len());
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let (byte, after) = if byte == b'%' { decoded_byte(after)? } else { (byte, after) };
+    while let Some((&first, after)) = rest.split_first() {
+        let (byte, after) = if first == b'%' { decoded_byte(after)? } else { (first, after) };
         match byte {
             b'/' => return Err(AmbiguousPath("the path has an encoded slash")),
             b'\\' => return Err(AmbiguousPath("the path has a backslash")),
             0..=0x1F | 0x7F => return Err(AmbiguousPath("the path has a control character")),
             _ => bytes.push(byte),
+        }
+        let is_plain = if first == b'%' { is_unreserved(byte) } else { byte.is_ascii_graphic() };
+        if is_plain {
+            forwarded.push(char::from(byte));
+        } else {
+            forwarded.push_str(percent_encode_byte(byte));
         }
         rest = after;
     }
@@ -136,7 +131,7 @@ fn decode(segment: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     if is_overlong(&bytes) {
         return Err(AmbiguousPath("the path spells a character with more bytes than it takes"));
     }
-    Ok(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
+    Ok((forwarded, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 fn decoded_byte(after: &[u8]) -> Result<(u8, &[u8]), AmbiguousPath> {
@@ -157,29 +152,6 @@ fn is_overlong(decoded: &[u8]) -> bool {
     decoded
         .windows(2)
         .any(|pair| matches!(pair, [0xC0 | 0xC1, 0x80..=0xBF] | [0xE0, 0x80..=0x9F] | [0xF0, 0x80..=0x8F]))
-}
-
-/// Percent-encodes only what must be encoded, so that each text has one spelling.
-fn encode(segment: &str) -> String {
-    let mut encoded = String::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        match (byte, decoded_byte(after)) {
-            (b'%', Ok((byte, after))) => {
-                if is_unreserved(byte) {
-                    encoded.push(char::from(byte));
-                } else {
-                    encoded.push_str(percent_encode_byte(byte));
-                }
-                rest = after;
-                continue;
-            }
-            (b'!'..=b'~', _) => encoded.push(char::from(byte)),
-            _ => encoded.push_str(percent_encode_byte(byte)),
-        }
-        rest = after;
-    }
-    encoded
 }
 
 const fn is_unreserved(byte: u8) -> bool {

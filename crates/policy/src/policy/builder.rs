@@ -6,6 +6,7 @@ use smol_str::SmolStr;
 use spile_core::{FailurePolicy, LimitName, Plan, PlanName};
 
 use super::{Map, Policy, RuleIndex};
+use crate::descriptor::DescriptorMatch;
 use crate::rule::{HostPattern, Rule, RulePlans};
 use crate::tenant::Tenant;
 
@@ -13,38 +14,28 @@ use crate::tenant::Tenant;
 #[derive(Clone, Debug)]
 #[must_use = "call build()"]
 pub struct PolicyBuilder {
-    plans: Vec<Plan>,
-    rules: Vec<Rule>,
+    /// Without what [`build`](Self::build) derives from rules and tenants.
+    policy: Policy,
     route_limits: Vec<(String, Vec<Rule>)>,
     tenants: Vec<Tenant>,
-    expects_tenants: bool,
-    on_failure: FailurePolicy,
-    ipv6_prefix: u8,
 }
 
 impl PolicyBuilder {
     pub(crate) fn new() -> Self {
-        Self {
-            plans: Vec::new(),
-            rules: Vec::new(),
-            route_limits: Vec::new(),
-            tenants: Vec::new(),
-            expects_tenants: false,
-            on_failure: FailurePolicy::default(),
-            ipv6_prefix: 64,
-        }
+        let policy = Policy { ipv6_prefix: 64, ..Policy::default() };
+        Self { policy, route_limits: Vec::new(), tenants: Vec::new() }
     }
 
     /// Adds plans.
     pub fn plans(mut self, plans: impl IntoIterator<Item = Plan>) -> Self {
-        self.plans.extend(plans);
+        self.policy.plans.extend(plans.into_iter().map(|plan| (plan.name().clone(), plan)));
         self
     }
 
     /// Adds rules. Of those that match a request, the most specific enforced one applies, and beside it the most specific
     /// one in shadow mode; of two that are equally specific, the one that was added first.
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
-        self.rules.extend(rules);
+        self.policy.rules.extend(rules);
         self
     }
 
@@ -62,26 +53,26 @@ impl PolicyBuilder {
 
     /// Reads API keys even if there is no tenant yet, because tenants exist but are not loaded at the moment.
     pub const fn expects_tenants(mut self, expects: bool) -> Self {
-        self.expects_tenants = expects;
+        self.policy.expects_tenants = expects;
         self
     }
 
     /// Uses this policy if the store fails, unless a rule has its own.
     pub const fn on_failure(mut self, policy: FailurePolicy) -> Self {
-        self.on_failure = policy;
+        self.policy.on_failure = policy;
         self
     }
 
     /// Groups IPv6 addresses by networks with this prefix length. 64 by default.
     pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
-        self.ipv6_prefix = bits;
+        self.policy.ipv6_prefix = bits;
         self
     }
 
     /// Builds the policy. Fails if a rule or a tenant names a plan or a rule that does not exist.
     pub fn build(self) -> Result<Policy, PolicyError> {
-        let Self { plans, rules, route_limits, tenants, expects_tenants, on_failure, ipv6_prefix } = self;
-        let plans: Map<_, _> = plans.into_iter().map(|plan| (plan.name().clone(), plan)).collect();
+        let Self { mut policy, route_limits, tenants } = self;
+        let (plans, rules) = (&policy.plans, &policy.rules);
         let mut by_id: Map<SmolStr, usize> = Map::default();
         for (at, rule) in rules.iter().enumerate() {
             // A rule in shadow mode does not replace an enforced one of the same id.
@@ -103,24 +94,15 @@ impl PolicyBuilder {
         if let Some(tenant) = tenants.iter().find(|tenant| !plans.contains_key(&tenant.plan)) {
             return Err(PolicyError::Plan { of: tenant.id.clone(), plan: tenant.plan.clone() });
         }
-        let keys = |tenant: &Tenant| {
-            let id = tenant.id.clone();
-            tenant.api_keys.clone().into_iter().map(move |key| (key, id.clone()))
-        };
-        let policy = Policy {
-            by_id,
-            enforced: RuleIndex::new(&rules, |rule| !rule.shadow),
-            shadow: RuleIndex::new(&rules, |rule| rule.shadow),
-            has_replacing: rules.iter().any(|rule| !rule.descriptors.replaces.is_empty()),
-            tenant_by_key: tenants.iter().flat_map(keys).collect(),
-            expects_tenants,
-            tenants: tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect(),
-            route_limits: route_limits.into_iter().collect(),
-            plans,
-            rules,
-            on_failure,
-            ipv6_prefix,
-        };
+        policy.enforced = RuleIndex::new(rules, |rule| !rule.shadow);
+        policy.shadow = RuleIndex::new(rules, |rule| rule.shadow);
+        policy.has_replacing = rules.iter().any(|rule| !rule.descriptors.replaces.is_empty());
+        policy.by_id = by_id;
+        policy.route_limits.extend(route_limits);
+        for tenant in tenants {
+            policy.tenant_by_key.extend(tenant.api_keys.iter().map(|key| (*key, tenant.id.clone())));
+            policy.tenants.insert(tenant.id.clone(), tenant);
+        }
         match policy.permit_of_descriptors() {
             Some((rule, limit)) => Err(PolicyError::DescriptorPermit { rule, limit }),
             None => Ok(policy),
@@ -131,41 +113,26 @@ impl PolicyBuilder {
 impl RuleIndex {
     /// The index of the rules that `included` selects.
     fn new(rules: &[Rule], included: fn(&Rule) -> bool) -> Self {
-        let included: Vec<_> = rules.iter().enumerate().filter(|(_, rule)| included(rule)).collect();
-        Self { by_specificity: by_specificity(rules, &included), by_domain: by_domain(rules, &included) }
-    }
-}
-
-/// The rules for HTTP requests in order of specificity, once for each of their hosts. The first match applies. Its
-/// specificity is that of the matching host, and not that of another host of the same rule.
-fn by_specificity(rules: &[Rule], included: &[(usize, &Rule)]) -> Vec<(Option<HostPattern>, usize)> {
-    let http = included.iter().filter(|(_, rule)| rule.matcher.descriptor.is_none());
-    let mut ordered: Vec<(Option<HostPattern>, usize)> = http
-        .flat_map(|&(at, rule)| {
-            let any = rule.matcher.hosts.is_empty().then_some((None, at));
-            any.into_iter().chain(rule.matcher.hosts.iter().map(move |host| (Some(host.clone()), at)))
-        })
-        .collect();
-    // The sort is stable: of two equally specific rules, the one that was added first wins.
-    ordered.sort_by_key(|(host, at)| {
-        Reverse((host.as_ref().map(HostPattern::specificity), rules[*at].matcher.specificity()))
-    });
-    ordered
-}
-
-fn by_domain(rules: &[Rule], included: &[(usize, &Rule)]) -> Map<String, Vec<usize>> {
-    let mut found: Map<String, Vec<usize>> = Map::default();
-    for &(at, rule) in included {
-        if let Some(descriptor) = &rule.matcher.descriptor {
-            found.entry(descriptor.domain.clone()).or_default().push(at);
+        let Self { mut by_specificity, mut by_domain } = Self::default();
+        for (at, Rule { matcher, .. }) in rules.iter().enumerate().filter(|(_, rule)| included(rule)) {
+            match &matcher.descriptor {
+                Some(descriptor) => by_domain.entry(descriptor.domain.clone()).or_default().push(at),
+                None if matcher.hosts.is_empty() => by_specificity.push((None, at)),
+                None => by_specificity.extend(matcher.hosts.iter().map(|host| (Some(host.clone()), at))),
+            }
         }
-    }
-    for ordered in found.values_mut() {
-        ordered.sort_by_key(|at| {
-            Reverse(rules[*at].matcher.descriptor.as_ref().map(crate::DescriptorMatch::specificity))
+        // The specificity is that of the matching host, and not that of another host of the same rule. The sorts are stable: of two
+        // equally specific rules, the one that was added first wins.
+        by_specificity.sort_by_key(|(host, at)| {
+            Reverse((host.as_ref().map(HostPattern::specificity), rules[*at].matcher.specificity()))
         });
+        for ordered in by_domain.values_mut() {
+            ordered.sort_by_key(|at| {
+                Reverse(rules[*at].matcher.descriptor.as_ref().map(DescriptorMatch::specificity))
+            });
+        }
+        Self { by_specificity, by_domain }
     }
-    found
 }
 
 impl Policy {

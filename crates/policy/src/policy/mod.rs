@@ -4,7 +4,6 @@
 mod builder;
 mod named;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
@@ -17,7 +16,7 @@ use spile_core::{
 pub use self::builder::{PolicyBuilder, PolicyError};
 pub use self::named::AskError;
 use crate::descriptor::{ANY, RawEntry};
-use crate::facts::{CallerTenant, Credential, Facts};
+use crate::facts::{AssumedPayer, CallerTenant, Credential, Facts};
 use crate::key::{InvalidIdentity, ResolvedKey, header_key};
 use crate::owed::{Chain, Enforced, Owed, PolicyRefusal};
 use crate::path::PathPattern;
@@ -47,7 +46,7 @@ const UNKNOWN_KEYS_FACTOR: u64 = 10;
 pub(crate) type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// Plans, rules and tenants. It computes what a request owes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Policy {
     pub(crate) plans: Map<PlanName, Plan>,
     pub(crate) rules: Vec<Rule>,
@@ -67,7 +66,7 @@ pub struct Policy {
 }
 
 /// Finds the rule for a request or a descriptor among the rules of one mode.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RuleIndex {
     /// The rules for HTTP requests, each with each of its hosts, the most specific first.
     by_specificity: Vec<(Option<HostPattern>, usize)>,
@@ -191,30 +190,26 @@ impl Policy {
     /// Returns the charges of a request under the most specific enforced rule that matches it and under the limits of its route, and
     /// its charges under the most specific rule in shadow mode.
     pub fn owed(&self, facts: &Facts<'_>) -> Owed {
-        self.owed_under(self.rule_for(facts), self.shadow_rule_for(facts), facts)
+        self.owed_by_payer(facts, &AssumedPayer::default())
     }
 
     /// Returns the charges of a request under the rule of that id, or `None` if there is no such rule.
     pub fn owed_by_rule(&self, id: &str, facts: &Facts<'_>) -> Option<Owed> {
-        Some(self.owed_under(Some(self.rule(id)?), None, facts))
+        Some(self.owed_under(Some(self.rule(id)?), None, facts, &AssumedPayer::default()))
     }
 
     /// Returns the charges of a request that is identified by the API key that it sends, checked or not. A caller without a tenant
     /// is keyed by the value that it sent, and its address is limited to ten times the plan, so that made-up keys gain
     /// little. If another rule than `default` matches the path, it is applied as it is.
     pub fn owed_by_api_key(&self, facts: &Facts<'_>, header: &HeaderName) -> Owed {
-        let (rule, shadow) = (self.rule_for(facts), self.shadow_rule_for(facts));
+        let (rule, shadow) = (self.rule_for(facts), self.matching(&self.shadow, facts));
+        let default = rule.filter(|rule| rule.id == DEFAULT_RULE && facts.tenant.is_none());
         let sent = facts.headers.get(header).filter(|value| !value.is_empty());
-        let (Some(default), Some(sent), Some(address)) =
-            (rule.filter(|rule| rule.id == DEFAULT_RULE), sent, facts.address)
-        else {
-            return self.owed_under(rule, shadow, facts);
+        let (Some(default), Some(sent), Some(address)) = (default, sent, facts.address) else {
+            return self.owed_under(rule, shadow, facts, &AssumedPayer::default());
         };
-        if facts.tenant.is_some() {
-            return self.owed_under(rule, shadow, facts);
-        }
-        let by_key = Facts { sent: Some((header, sent)), ..facts.clone() };
-        let mut owed = self.owed_under(rule, shadow, &by_key);
+        let payer = AssumedPayer { sent: Some((header, sent)), ..AssumedPayer::default() };
+        let mut owed = self.owed_under(rule, shadow, facts, &payer);
         let address = ResolvedKey::address(address, self.ipv6_prefix);
         let cost = default.cost.amount();
         if let (Enforced::Charged(chain), None) = (&mut owed.enforced, &owed.refusal) {
@@ -276,11 +271,6 @@ impl Policy {
     /// The most specific enforced rule for a request, or `None` if none matches it.
     pub fn rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
         self.matching(&self.enforced, facts)
-    }
-
-    /// The most specific rule in shadow mode for a request, or `None` if none matches it.
-    pub fn shadow_rule_for(&self, facts: &Facts<'_>) -> Option<&Rule> {
-        self.matching(&self.shadow, facts)
     }
 
     fn matching(&self, index: &RuleIndex, facts: &Facts<'_>) -> Option<&Rule> {
@@ -349,17 +339,27 @@ impl Policy {
         self.tenants.get(&tenant?.id)?.own()
     }
 
-    fn owed_under(&self, rule: Option<&Rule>, shadow: Option<&Rule>, facts: &Facts<'_>) -> Owed {
+    pub(crate) fn owed_by_payer(&self, facts: &Facts<'_>, payer: &AssumedPayer<'_>) -> Owed {
+        self.owed_under(self.rule_for(facts), self.matching(&self.shadow, facts), facts, payer)
+    }
+
+    fn owed_under(
+        &self,
+        rule: Option<&Rule>,
+        shadow: Option<&Rule>,
+        facts: &Facts<'_>,
+        payer: &AssumedPayer<'_>,
+    ) -> Owed {
         let mut chain = Self::new_chain(facts);
         let mut watched = Vec::new();
         let paid = (rule.into_iter().chain(shadow).map(|rule| (rule, false)))
             .chain(self.route_limits_for(facts).map(|limit| (limit, true)))
             .try_for_each(|(rule, by_route)| {
                 if !rule.shadow {
-                    return self.charge_request(&mut chain, rule, by_route, facts);
+                    return self.charge_request(&mut chain, rule, by_route, facts, payer);
                 }
                 let mut chain = Self::new_chain(facts).shadow(true);
-                let charged = self.charge_request(&mut chain, rule, by_route, facts);
+                let charged = self.charge_request(&mut chain, rule, by_route, facts, payer);
                 // A rule in shadow mode that cannot be applied blocks nothing.
                 if charged.is_ok() && !chain.is_empty() && chain.never_passes().is_none() {
                     watched.push(chain);
@@ -368,7 +368,7 @@ impl Policy {
             });
         let never = || Some(PolicyRefusal::NeverPasses(chain.never_passes()?.above_capacity()));
         let needs_permit = || {
-            let limit = chain.first_permit().filter(|_| !facts.holds)?;
+            let limit = chain.first_permit().filter(|_| !facts.holds_permits)?;
             Some(PolicyRefusal::NeedsPermit { limit: limit.name().clone() })
         };
         let mut refusal = paid.err().or_else(never).or_else(needs_permit);
@@ -397,7 +397,7 @@ impl Policy {
     /// A chain for a request, without rule and charges.
     fn new_chain(facts: &Facts<'_>) -> Chain {
         let tenant = facts.tenant.as_ref().map(|tenant| tenant.id.as_str());
-        Chain::new(None).for_tenant(tenant).load(facts.load)
+        Chain::new(None).for_tenant(tenant).load(facts.load_factor)
     }
 
     /// Adds what a request owes under a rule and the rules in its `also` list.
@@ -407,37 +407,43 @@ impl Policy {
         rule: &Rule,
         by_route: bool,
         facts: &Facts<'_>,
+        payer: &AssumedPayer<'_>,
     ) -> Result<(), PolicyRefusal> {
         chain.under(rule);
         let key = |rule: &Rule| {
-            let key = match facts.sent {
+            let key = match payer.sent {
                 Some((header, value)) if rule.id == DEFAULT_RULE => header_key(header, value).map(Some),
                 _ => rule.key.resolve(facts, self.ipv6_prefix),
             };
-            let key = key.map_err(|why| no_identity(rule, why))?;
-            let assumed = || facts.assumed.and_then(|payer| payer.key.clone());
-            let key = key.or_else(assumed).ok_or_else(|| no_key(rule))?;
-            Ok(Cow::Owned(match facts.route.filter(|_| by_route) {
+            let key = key.map_err(|InvalidIdentity { place, why }| PolicyRefusal::NoIdentity {
+                rule: rule.id.clone(),
+                place,
+                why,
+            })?;
+            let missing =
+                || PolicyRefusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") };
+            let key = key.or_else(|| payer.key.clone()).ok_or_else(missing)?;
+            Ok(match facts.route.filter(|_| by_route) {
                 // A bucket for each client and route.
                 Some(route) => ResolvedKey::on_route(key, route),
                 None => key,
-            }))
+            })
         };
         let cost = |rule: &Rule| {
             let estimate = facts.estimate.filter(|_| !rule.fixed_cost);
-            facts.assumed.and_then(|payer| payer.cost).or(estimate).map(Cost::amount)
+            payer.cost.or(estimate).map(Cost::amount)
         };
         self.charge_rules(chain, rule, facts.tenant.as_ref(), key, cost)
     }
 
     /// Adds the charges of a rule and the rules in its `also` list, each for the key that `key` finds and at `cost`, or at the
     /// cost of the rule if that is `None`.
-    pub(crate) fn charge_rules<'k>(
+    pub(crate) fn charge_rules(
         &self,
         chain: &mut Chain,
         rule: &Rule,
         tenant: Option<&CallerTenant>,
-        key: impl Fn(&Rule) -> Result<Cow<'k, ResolvedKey>, PolicyRefusal>,
+        key: impl Fn(&Rule) -> Result<ResolvedKey, PolicyRefusal>,
         cost: impl Fn(&Rule) -> Option<Amount>,
     ) -> Result<(), PolicyRefusal> {
         for rule in self.with_also(rule) {
@@ -498,14 +504,6 @@ impl Policy {
         let named = rule.and_then(anonymous).or_else(|| self.rule(DEFAULT_RULE).and_then(anonymous));
         named.and_then(|name| self.plans.get(&name)).or_else(|| self.plans.get(ANONYMOUS_PLAN))
     }
-}
-
-fn no_key(rule: &Rule) -> PolicyRefusal {
-    PolicyRefusal::NoKey { rule: rule.id.clone(), words: rule.key.words().join(", ") }
-}
-
-fn no_identity(rule: &Rule, InvalidIdentity { place, why }: InvalidIdentity) -> PolicyRefusal {
-    PolicyRefusal::NoIdentity { rule: rule.id.clone(), place, why }
 }
 
 /// The limit of an address that sends unknown API keys: ten times the limit of one key.

@@ -1,7 +1,5 @@
 //! Charges of callers that name their rule or plans: the decision API, the Redis protocol and the command line.
 
-use std::borrow::Cow;
-
 use smol_str::SmolStr;
 use spile_core::{
     Amount, ChargeError, Cost, CostError, KeyError, Limit, LimitName, NameError, NamedLimit, PlanName,
@@ -105,7 +103,7 @@ impl Policy {
         cost: Option<Amount>,
     ) -> Result<Owed, AskError> {
         let key = identity(who)?;
-        let mut facts = facts.clone();
+        let mut facts = Facts { holds_permits: true, ..facts.clone() };
         if let Some(id) = who.strip_prefix(TENANT_KEY) {
             facts.tenant = Some(self.tenant_of_claim(id, None));
         } else if let Some(name) = who.strip_prefix("principal:") {
@@ -116,8 +114,8 @@ impl Policy {
             facts.address = address.parse().ok();
         }
         let key = Some(key).filter(|_| facts.address.is_none());
-        let payer = AssumedPayer { key, cost: cost.map(Cost::new).transpose()? };
-        Ok(self.owed(&Facts { assumed: Some(&payer), holds: true, ..facts }))
+        let payer = AssumedPayer { sent: None, key, cost: cost.map(Cost::new).transpose()? };
+        Ok(self.owed_by_payer(&facts, &payer))
     }
 
     /// Returns the charges of an identity under these plans.
@@ -204,9 +202,11 @@ impl Policy {
         let tenant = self.tenant_named(who);
         let key = |rule: &Rule| {
             // A rule with one literal key has that key at every listener.
-            let key = rule.key.shared().unwrap_or(&own);
-            let on_route = |route| Cow::Owned(ResolvedKey::on_route(key.clone(), route));
-            Ok(route.map_or_else(|| Cow::Owned(key.clone()), on_route))
+            let key = rule.key.shared().unwrap_or(&own).clone();
+            Ok(match route {
+                Some(route) => ResolvedKey::on_route(key, route),
+                None => key,
+            })
         };
         let mut chain = new_chain(Some(&rule.id), tenant.as_ref()).shadow(rule.shadow);
         let charged = self.charge_rules(&mut chain, rule, tenant.as_ref(), key, |_| cost);

@@ -52,8 +52,8 @@ pub(super) struct Reloaded {
     security(("token" = [])),
     responses(
         (status = 200, description = "The file is in force, or there is none.", body = Reloaded),
-        (status = 422, description = "The file does not work; `errors` has each mistake with its line. What was in \
-         force still is.", body = crate::openapi::Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The file is not valid; `errors` has each fault with its line. The previous configuration stays in \
+         force.", body = crate::openapi::Problem, content_type = "application/problem+json"),
         AuthErrors
     )
 )]

@@ -66,7 +66,7 @@ pub(super) async fn create(
 ) -> Result<Response, Problem> {
     let member = kind.name_member();
     let (name, spec) = read(&EntryId { kind, name: String::new() }, &body)?;
-    let name = name.ok_or_else(|| unfit(&Fault::new(member, "is missing: what the entry is called")))?;
+    let name = name.ok_or_else(|| unfit(&Fault::new(member, "is missing: the name of the entry")))?;
     audit.name(&*name);
     let which = EntryId { kind, name };
     match state.control.change(&which, &Change::Put(Arc::new(spec)), &Condition::Absent).await {

@@ -69,14 +69,14 @@ pub(super) async fn show(
     let found = path.as_ref().filter(|_| query.rule.is_none());
     let route = found.and_then(|path| state.control.find_route(&host, path));
     let facts = path.as_ref().map(|path| {
-        let facts = Facts::new(&method, path.matched(), &headers).host(&host).holds_permits();
-        match &route {
-            Some(route) => facts
-                .route(route.name())
-                .load_factor(route.load_factor())
-                .estimate(route.estimate().and_then(|estimate| estimate.of(&headers))),
-            None => facts,
+        let mut facts = Facts::new(&method, path.matched(), &headers);
+        (facts.host, facts.holds_permits) = (&host, true);
+        if let Some(route) = &route {
+            facts.route = Some(route.name());
+            facts.load_factor = route.load_factor();
+            facts.estimate = route.estimate().and_then(|estimate| estimate.of(&headers));
         }
+        facts
     });
     let config = state.control.config();
     let asked = ExplainQuestion {

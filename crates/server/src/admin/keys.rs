@@ -35,7 +35,7 @@ pub(super) struct NewKey {
     operation_id = "addTenantKey",
     security(("token" = [])),
     params((
-        "id" = String, Path, description = "What the tenant is called.",
+        "id" = String, Path, description = "The id of the tenant.",
         min_length = 1, max_length = 1024, format = "identity"
     )),
     responses(

@@ -69,7 +69,7 @@ macro_rules! api {
                 operation_id = concat!("show", $One),
                 summary = concat!("Shows a ", $one, "."),
                 security(("token" = [])),
-                params(($member = String, Path, description = "What it is called.", $($bounds)*)),
+                params(($member = String, Path, description = "The name.", $($bounds)*)),
                 responses(ShowResponse<$spec>, BadName, Missing, AuthErrors)
             )]
             pub(crate) async fn show(State(state): State<AdminState>, Name(name): Name) -> Result<Response, Problem> {
@@ -83,7 +83,7 @@ macro_rules! api {
                 operation_id = concat!("put", $One),
                 summary = concat!("Puts a ", $one, " in place of what has its name, also of what the file says."),
                 security(("token" = [])),
-                params(($member = String, Path, description = "What it is called.", $($bounds)*), Conditions),
+                params(($member = String, Path, description = "The name.", $($bounds)*), Conditions),
                 request_body = $spec,
                 responses(PutResponse<$spec>, PutErrors, AuthErrors)
             )]
@@ -103,7 +103,7 @@ macro_rules! api {
                 operation_id = concat!("remove", $One),
                 summary = concat!("Removes a ", $one, " from the registry. What the file says about that name holds again."),
                 security(("token" = [])),
-                params(($member = String, Path, description = "What it is called.", $($bounds)*), DeleteConditions),
+                params(($member = String, Path, description = "The name.", $($bounds)*), DeleteConditions),
                 responses((status = 204, description = "It is gone."), BadName, DeleteErrors, AuthErrors)
             )]
             pub(crate) async fn remove(

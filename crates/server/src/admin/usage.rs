@@ -21,11 +21,11 @@ use crate::openapi::{AuthErrors, BadName, Missing, StoreFailed};
     operation_id = "showTenantUsage",
     security(("token" = [])),
     params((
-        "id" = String, Path, description = "What the tenant is called.",
+        "id" = String, Path, description = "The id of the tenant.",
         min_length = 1, max_length = 1024, format = "identity"
     )),
     responses(
-        (status = 200, description = "What it has used.", body = TenantUsage),
+        (status = 200, description = "Its usage.", body = TenantUsage),
         BadName,
         Missing,
         StoreFailed,

@@ -147,7 +147,7 @@ fn has_path(text: &str) -> bool {
 }
 
 fn canonical(host: Option<&str>) -> Result<Option<SmolStr>, String> {
-    host.map(|host| canonical_host(host).ok_or_else(|| "host: the host is not one".to_owned())).transpose()
+    host.map(|host| canonical_host(host).ok_or_else(|| "host: the host is not valid".to_owned())).transpose()
 }
 
 /// The one value of a header. A second line that differs may be the client's.
@@ -155,7 +155,7 @@ fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, String
     let mut values = headers.get_all(name).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.any(|value| value != first) {
-        return Err(format!("{name}: is there twice, and differs"));
+        return Err(format!("{name}: is sent twice, with different values"));
     }
     let text = first.to_str().map_err(|_| format!("{name}: is not text"))?;
     // nginx sends no header for an empty value, but others do.

@@ -30,12 +30,14 @@ pub(crate) fn facts<'a>(
     let tenant = api_key.and_then(|key| policy.tenant_of_key(key.as_bytes()));
     // A key that is not known may be meant for the service behind the proxy.
     let is_unknown = api_key.is_some() && tenant.is_none() && policy.has_tenants();
-    Facts::new(&original.method, original.path.matched(), headers)
-        .host(&original.host)
-        .address(address.seen_by(peer.ip(), headers))
-        .principal(principal)
-        .credential(if is_unknown { Credential::Unknown } else { Credential::Accepted })
-        .tenant(tenant)
+    Facts {
+        host: &original.host,
+        address: Some(address.seen_by(peer.ip(), headers)),
+        principal,
+        credential: if is_unknown { Credential::Unknown } else { Credential::Accepted },
+        tenant,
+        ..Facts::new(&original.method, original.path.matched(), headers)
+    }
 }
 
 /// Decides what a request owes.

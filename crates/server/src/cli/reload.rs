@@ -23,7 +23,10 @@ impl ReloadArgs {
         let (status, answer) = client.ask(Method::POST, "/admin/v1/config/reload", None)?;
         if let Some(errors) = answer["errors"].as_array() {
             let lines: Vec<String> = errors.iter().map(shown).collect();
-            bail!("the file does not work, and what was in force still is:\n{}", lines.join("\n"));
+            bail!(
+                "the file is not valid, and the previous configuration stays in force:\n{}",
+                lines.join("\n")
+            );
         }
         if !status.is_success() {
             return client.refused(status, &answer);

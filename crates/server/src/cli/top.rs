@@ -27,7 +27,7 @@ impl TopArgs {
         }
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             bail!(
-                "`spile top` draws in a terminal, and this is none: `spile top --json` prints the figures once"
+                "`spile top` draws in a terminal, and the output is not one: `spile top --json` prints the figures once"
             );
         }
         let (server, client) = (self.admin.admin.to_string(), self.admin.client());

@@ -76,7 +76,7 @@ impl KindDifference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kinds.is_empty() {
-            return f.write_str("plans, rules, tenants and routes are as they were");
+            return f.write_str("plans, rules, tenants and routes have not changed");
         }
         for (index, kind) in self.kinds.iter().enumerate() {
             let separator = if index == 0 { "" } else { "; " };
@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(
             Difference::between(&next, &next).to_string(),
-            "plans, rules, tenants and routes are as they were"
+            "plans, rules, tenants and routes have not changed"
         );
     }
 

@@ -65,7 +65,7 @@ impl Config {
                     return Err(faults.into_error(&self.origin));
                 };
                 let why = faults.first_message().unwrap_or_default();
-                wrong.add(&entry, format!("the file does not go together with it: {why}"));
+                wrong.add(&entry, format!("it conflicts with the file: {why}"));
             }
             set_aside(&mut overlay, &wrong, standing);
         }

@@ -434,13 +434,13 @@ fn check(name: &str, spec: &PlanSpec, at: &Place<'_>, faults: &mut Faults) -> Op
             Plan::chain(name, checked.iter().map(|(own, limit)| (own.as_str(), *limit)))
         }
     };
-    plan.map_err(|why: PlanError| faults.add(&at.spelling(), why, "each limit needs a name of its own")).ok()
+    plan.map_err(|why: PlanError| faults.add(&at.spelling(), why, "each limit needs a different name")).ok()
 }
 
 fn check_name(name: &str, at: &Place<'_>, faults: &mut Faults) -> bool {
     if RESERVED_PLANS.contains(&name) {
         let message = format!("no plan can be called `{name}`");
-        faults.add(&at.spelling(), message, "that word has another meaning; choose another");
+        faults.add(&at.spelling(), message, "that word is reserved; choose another name");
         return false;
     }
     PlanName::new(name).map_err(|why| faults.add(&at.spelling(), why, "for instance `gold`")).is_ok()

@@ -32,10 +32,10 @@ impl Config {
                 // The line of a default was not written by the operator.
                 let place = if one.is_default { other } else { one };
                 let message = format!(
-                    "`listen.{}` ({}) and `listen.{}` ({}) are in each other's way",
+                    "`listen.{}` ({}) and `listen.{}` ({}) use the same port",
                     other.key, other.address, one.key, one.address
                 );
-                faults.add(&place.at(&listen), message, "give each a port of its own");
+                faults.add(&place.at(&listen), message, "give each a different port");
             }
         }
         if let Some(admin) = listeners.iter().find(|listener| listener.key == "admin")
@@ -114,7 +114,7 @@ mod tests {
         ] {
             let lines = refused(text, Flags::default());
             assert!(lines.len() == 1 && lines[0].starts_with(place), "{text}: {lines:?}");
-            assert!(lines[0].contains("in each other's way"), "{lines:?}");
+            assert!(lines[0].contains("use the same port"), "{lines:?}");
         }
         for text in [
             "",

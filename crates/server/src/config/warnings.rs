@@ -97,7 +97,7 @@ impl RouteConfig {
         let Some(estimate) = self.estimate() else { return warnings };
         if !self.has_late_cost() {
             warnings.push(format!(
-                "route `{name}`: without `cost_from_response` the `estimate` stays charged, whatever its answers cost"
+                "route `{name}`: without `cost_from_response` the `estimate` stays charged, and costs of answers are not read"
             ));
         }
         let smallest = PathPattern::prefix(&self.path)

@@ -8,7 +8,7 @@ use crate::registry::RegistryError;
 pub(crate) enum ControlError {
     #[error("nothing has this name")]
     Missing,
-    #[error("this is in quarantine, put it right or delete it: {0}")]
+    #[error("this is in quarantine, correct or delete it: {0}")]
     Quarantined(String),
     #[error("this is defined in the file: change it there")]
     InFile,
@@ -16,7 +16,7 @@ pub(crate) enum ControlError {
     Changed,
     #[error("the tenant has {0} API keys, the most there can be: put it with fewer")]
     TooManyKeys(usize),
-    #[error("the registry holds {most} entries, which is all that it can: remove some", most = super::MOST_ENTRIES)]
+    #[error("the registry holds {most} entries, the most it can: remove some", most = super::MOST_ENTRIES)]
     Full,
     #[error(
         "admin.registry_file keeps the registry of an embedded store, and with a store in Redis the registry lives in \

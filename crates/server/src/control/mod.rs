@@ -197,7 +197,7 @@ impl Control {
             Err(why) => {
                 self.watch.config_refused(why.to_string());
                 *self.refusal.lock() = Some(why.to_string());
-                tracing::error!(target: "spile::reload", "configuration refused, the old one stays: {why}");
+                tracing::error!(target: "spile::reload", "configuration refused, the previous one stays in force: {why}");
                 Err(why)
             }
         }
@@ -283,7 +283,7 @@ impl Control {
             }
             Err(why) => {
                 let why = why.lines().collect::<Vec<_>>().join("; ");
-                let why = format!("version {version} of the registry does not work: {why}");
+                let why = format!("version {version} of the registry is not valid: {why}");
                 self.out_of_step(Trouble::Refused(why));
             }
         }

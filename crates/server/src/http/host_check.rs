@@ -48,7 +48,7 @@ impl HostCheck {
         let mut hosts = request.headers().get_all(HOST).iter();
         let host = hosts.next().map(HeaderValue::as_bytes);
         if hosts.next().is_some() {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "Host: is there twice").with("field", "Host"));
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "Host: is sent twice").with("field", "Host"));
         }
         let target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         if target.or(host).is_none() && request.version() == Version::HTTP_11 {
@@ -133,7 +133,7 @@ fn is_loopback(host: &str) -> bool {
 
 fn misdirected(host: &[u8]) -> Problem {
     let detail = format!(
-        "Host: `{}` is not a name of this listener, which only this machine reaches; `listen.hosts` takes more names",
+        "Host: `{}` is not a name of this listener, which only this machine reaches; add more names to `listen.hosts`",
         shown(host)
     );
     Problem::new(StatusCode::MISDIRECTED_REQUEST, detail).with("field", "Host")
@@ -141,7 +141,7 @@ fn misdirected(host: &[u8]) -> Problem {
 
 fn foreign(field: &'static str, value: &HeaderValue) -> Problem {
     let detail = format!(
-        "{field}: `{}` is a page of another site, which may not ask here; `listen.hosts` takes the hosts that may",
+        "{field}: `{}` is a page of another site, which is not allowed here; add its host to `listen.hosts`",
         shown(value.as_bytes())
     );
     Problem::new(StatusCode::FORBIDDEN, detail).with("field", field)

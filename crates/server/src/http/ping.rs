@@ -21,7 +21,7 @@ use crate::openapi::Limited;
     tag = "decisions",
     operation_id = "ping",
     params((
-        "X-API-Key" = Option<String>, Header, description = "Who pays, or whose tenant does; else the address.",
+        "X-API-Key" = Option<String>, Header, description = "The API key that pays; without one, the address pays.",
         format = "identity", nullable = false
     )),
     responses(Limited)

@@ -66,7 +66,7 @@ impl Problem {
     }
 
     pub(crate) fn no_such_admin_path() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; /openapi.json says what is")
+        Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; /openapi.json lists the paths")
     }
 
     /// A request of which the next one on its connection may be a part: nothing more is read there.

@@ -187,7 +187,7 @@ impl<'de> Deserialize<'de> for TypedMicros {
         let number = serde_json::Number::deserialize(deserializer)?;
         let whole = |number: f64| (number >= 0.0 && number.fract() == 0.0).then_some(number as u64);
         let micros = number.as_u64().or_else(|| number.as_f64().and_then(whole));
-        micros.map(|micros| Self(Micros::new(micros))).ok_or_else(|| D::Error::custom("is no moment"))
+        micros.map(|micros| Self(Micros::new(micros))).ok_or_else(|| D::Error::custom("is not a time"))
     }
 }
 
@@ -210,7 +210,7 @@ impl<'de> Deserialize<'de> for Ttl {
             }
             Written::Text(text) => humantime::parse_duration(&text).ok().map(Self),
         }
-        .ok_or_else(|| D::Error::custom("is no span of time"))
+        .ok_or_else(|| D::Error::custom("is not a duration"))
     }
 }
 

@@ -32,7 +32,10 @@ pub(crate) fn long_version() -> &'static str {
 /// Registers a gauge that is always 1 and says by its labels what runs.
 pub(crate) fn register(telemetry: &Telemetry) {
     telemetry.register(|| {
-        describe_gauge!(BUILD_INFO, "What runs, in labels. The value is always 1.");
+        describe_gauge!(
+            BUILD_INFO,
+            "Version, commit and features of the process, in labels. The value is always 1."
+        );
         let labels = [
             ("version", VERSION),
             ("commit", COMMIT),

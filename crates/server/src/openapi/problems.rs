@@ -29,7 +29,7 @@ pub(crate) struct Problem {
     /// The field that is to blame: `cost`, `[3].cost`, `Content-Type`, `body`.
     #[schema(nullable = false)]
     field: Option<String>,
-    /// Everything that is wrong, where that is more than one thing; each with its place and what would be right.
+    /// Every fault, if there are several, each with its place and the accepted values.
     #[schema(nullable = false)]
     errors: Option<Vec<String>>,
 }
@@ -77,13 +77,13 @@ answers! {
     Missing: problem(404, "Nothing has this name.", &[]);
     /// A document was refused, and nothing has changed.
     PutErrors:
-        problem(400, "The body is no such document: the field is unknown, twice there or of the wrong type.", &[]),
+        problem(400, "The body is not such a document: a field is unknown, repeated or of the wrong type.", &[]),
         problem(408, "The body did not arrive within 10 seconds.", &[]),
-        problem(412, "The entry was changed since, or it is (not) there: see `If-Match`.", &[]),
+        problem(412, "The entry was changed since, or its existence contradicts `If-Match` or `If-None-Match`.", &[]),
         problem(413, "The body is larger than 64 KiB.", &[]),
         problem(415, "The body is not `application/json`.", &[]),
-        problem(422, "The document does not go with the rest; `errors` has everything that is wrong.", &[]),
-        problem(409, "The registry is full, or holds something that is no entry.", &[]),
+        problem(422, "The document conflicts with the rest; `errors` has every fault.", &[]),
+        problem(409, "The registry is full, or holds a document that is not an entry.", &[]),
         problem(500, "The registry could not keep it.", &[]),
         problem(503, "The registry in Redis is out of reach.", &[]);
     /// A change was not kept.
@@ -108,7 +108,7 @@ impl IntoResponses for CreateErrors {
         responses.remove("412");
         responses.extend([problem(
             409,
-            "The name is taken, or the registry is full or holds something that is no entry.",
+            "The name is taken, or the registry is full or holds a document that is not an entry.",
             &[],
         )]);
         responses

@@ -20,7 +20,7 @@ use crate::config::{Clients, Config, RouteConfig, StoreUrl};
 use crate::decide::{Clocks, Decider, ServerStore};
 use crate::observe::metrics::Telemetry;
 
-const WRONG_KEY: &str = "the API key is of no tenant";
+const WRONG_KEY: &str = "no tenant has the API key";
 /// Stands for the rule of a request that is refused under none.
 const NO_RULE: &str = "-";
 
@@ -107,9 +107,7 @@ impl Scenario {
             return;
         }
         let LogFacts { mut facts, has_tenant, has_principal, is_wrong_key } = self.facts(record, request);
-        if let Some(route) = route {
-            facts = facts.route(route);
-        }
+        facts.route = route;
         let owed = self.policy.owed(&facts);
         self.needed.note(record, has_tenant, has_principal);
         // The gateway knows every key that it forwards. Another proxy may ask about keys that are not Spile's.
@@ -157,18 +155,19 @@ impl Scenario {
             true if self.finder.is_empty() => Credential::Unknown,
             true => Credential::Refused,
         };
-        let mut facts = Facts::new(&request.method, request.path.matched(), headers)
-            .host(&record.host)
-            .principal(principal)
-            .credential(credential)
-            // A log does not say when requests ended, so that none is at work when the next one comes.
-            .holds_permits();
-        if let Some(peer) = record.peer {
-            facts = facts.address(self.address.seen_by(peer, headers));
-        }
         let has_tenant = tenant.is_some() || api_key.is_some();
         let has_principal = principal.is_some();
-        LogFacts { facts: facts.tenant(tenant), has_tenant, has_principal, is_wrong_key }
+        let facts = Facts {
+            host: &record.host,
+            address: record.peer.map(|peer| self.address.seen_by(peer, headers)),
+            principal,
+            credential,
+            tenant,
+            // A log does not say when requests ended, so that none is at work when the next one comes.
+            holds_permits: true,
+            ..Facts::new(&request.method, request.path.matched(), headers)
+        };
+        LogFacts { facts, has_tenant, has_principal, is_wrong_key }
     }
 
     /// Charges what a request owes, and counts what comes of it. `refused` says why it does not pass even if it can pay.
@@ -247,7 +246,7 @@ struct LogFacts<'a> {
     /// Whether the line names a tenant, by name or by a key.
     has_tenant: bool,
     has_principal: bool,
-    /// Whether the API key is of no tenant.
+    /// Whether no tenant has the API key.
     is_wrong_key: bool,
 }
 

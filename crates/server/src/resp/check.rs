@@ -202,7 +202,7 @@ pub(super) fn split_option<'a>(name: &str, arguments: &'a [Vec<u8>]) -> (&'a [Ve
 
 /// An argument that has to be text.
 pub(super) fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, RespReply> {
-    std::str::from_utf8(bytes).map_err(|why| RespReply::error(format!("ERR {name} is no UTF-8: {why}")))
+    std::str::from_utf8(bytes).map_err(|why| RespReply::error(format!("ERR {name} is not UTF-8: {why}")))
 }
 
 /// An integer, or text if it is not whole.

@@ -29,7 +29,7 @@ impl<'a> Throttle<'a> {
             _ => return Err(RespReply::error("ERR wrong number of arguments for 'cl.throttle' command")),
         };
         let most = u64::from(Limit::MAX_TOKENS);
-        let key = std::str::from_utf8(key).map_err(|why| wrong(format_args!("key is no UTF-8: {why}")))?;
+        let key = std::str::from_utf8(key).map_err(|why| wrong(format_args!("key is not UTF-8: {why}")))?;
         identity(key).map_err(|why| wrong(format_args!("key: {why}")))?;
         let capacity = number("max_burst", max_burst, 0..=most - 1)? + 1;
         let count = number("count", count, 1..=most)?;

@@ -67,7 +67,7 @@ pub(super) fn check_all(
                 faults.add(
                     &limits.item(index).key("id"),
                     message,
-                    "each rule and limit needs an id of its own",
+                    "each rule and limit needs a different id",
                 );
             }
         }
@@ -75,7 +75,7 @@ pub(super) fn check_all(
         if !names.insert(route.name.clone()) {
             let key = if spec.name.is_some() { "name" } else { "path" };
             let message = format!("two routes are called `{}`", route.name);
-            faults.add(&at.key(key), message, "give one of them a `name` of its own");
+            faults.add(&at.key(key), message, "give one of them another `name`");
         }
         routes.push(route);
     }

@@ -50,7 +50,7 @@ pub(in crate::config) fn check_all(
         let at = defined.at(&list);
         if let Some(id) = defined.name.filter(|id| !ids.insert(*id)) {
             let message = format!("rule `{id}` is defined twice");
-            faults.add(&at.key("id"), message, "each rule needs an id of its own");
+            faults.add(&at.key("id"), message, "each rule needs a different id");
         }
         rules.extend(check(defined.name, defined.spec, &at, known, faults));
     }
@@ -110,7 +110,7 @@ fn check(
     let cost = check_cost(spec.cost, plans.as_ref(), at, known, faults);
     let matcher = spec.matches.as_ref().map(|matches| check_match(matches, &at.key("match"), faults));
     if id.as_deref() == Some(DEFAULT_RULE) && matcher.is_some() {
-        let message = "the rule `default` is for everything that no other rule matches";
+        let message = "the rule `default` matches all requests that no other rule matches";
         faults.add(&at.key("match"), message, "leave `match` out, or give the rule another id");
     }
     let matcher = matcher.unwrap_or_default();

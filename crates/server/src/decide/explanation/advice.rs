@@ -24,7 +24,7 @@ impl Explanation {
             (ExplainedOutcome::Denied, Some(decision)) => self.when_denied(subject, decision.binding()),
             (ExplainedOutcome::Allowed, Some(decision)) => self.when_allowed(subject, decision),
             (ExplainedOutcome::RouteRefuses, _) => vec![format!(
-                "Route `{}` is not for this caller, whatever the limits are: {}. Look at its `require_api_key` and \
+                "Route `{}` is not for this caller, regardless of limits: {}. See its `require_api_key` and \
                  `only_plans`.",
                 subject.route().unwrap_or_default(),
                 of_route.unwrap_or_default()
@@ -34,7 +34,7 @@ impl Explanation {
                     .to_owned(),
             ],
             (ExplainedOutcome::Unlimited, _) if self.chosen == RuleChoice::None => {
-                vec!["No rule is for such requests, and what no rule is for is not limited.".to_owned()]
+                vec!["No rule matches such requests, and requests without a rule are not limited.".to_owned()]
             }
             (ExplainedOutcome::Unlimited, _) => {
                 vec![format!("Rule `{}` does not limit this key.", self.rule.as_deref().unwrap_or_default())]
@@ -49,7 +49,7 @@ impl Explanation {
         if let (RuleChoice::Default | RuleChoice::None, None, Some(denial)) =
             (self.chosen, &asked.request, self.denials.iter().find(is_gone))
         {
-            advice.push(format!("It was last denied by `{}`, a rule that is gone.", denial.rule));
+            advice.push(format!("It was last denied by `{}`, a rule that was removed.", denial.rule));
         }
         if !asked.keeps_denials {
             advice.push("Denials are not kept, because `observe.enabled` is `false`.".to_owned());
@@ -64,7 +64,7 @@ impl Explanation {
                  give it a plan."
             ),
             PolicyRefusal::NoTenant { rule } => format!(
-                "Rule `{rule}` is for tenants alone, and `{}` is none. The caller needs an API key of a tenant \
+                "Rule `{rule}` is for tenants only, and `{}` is not a tenant. The caller needs an API key of a tenant \
                  (`spile tenant add`), or the rule an `anonymous_plan`.",
                 client_of(&self.key)
             ),
@@ -95,7 +95,7 @@ impl Explanation {
         )];
         if status.owed() > Amount::ZERO {
             advice.push(format!(
-                "It owes {} tokens: late charges took more than was there, and nothing passes until that is repaid.",
+                "It owes {} tokens: late charges took more than it had, and nothing passes until that is repaid.",
                 status.owed()
             ));
         }
@@ -147,7 +147,7 @@ impl Explanation {
         if let Some(last) = self.denials.iter().find(pays) {
             let wait = rough(Duration::from_millis(last.retry_after_ms));
             let mut advice = vec![format!(
-                "A request that costs {} would pass now. The last denial was by `{}`, and told the caller to wait for {wait}.",
+                "A request that costs {} would pass now. The last denial was by `{}`, and asked the caller to wait {wait}.",
                 self.cost, last.limit
             )];
             advice.push(if last.reason == Reason::FailClosed.as_str() {
@@ -192,8 +192,8 @@ impl Explanation {
                  {member} of plan `{plan}`."
             ),
             None if by_tenant => format!(
-                "The key is no tenant, so it has the plan of anonymous callers, `{plan}`. With the API key of a tenant the \
-                 caller has a plan of its own (`spile tenant add`)."
+                "The key is not a tenant's, so it has the plan of anonymous callers, `{plan}`. With the API key of a tenant the \
+                 caller has that tenant's plan (`spile tenant add`)."
             ),
             // A permit is one permit at any cost.
             _ if limit.is_some_and(Limit::is_concurrency) => {
@@ -248,10 +248,10 @@ impl ShadowOutcome {
         let rule = &self.rule_id;
         match &self.limited_by {
             None => format!(
-                "Rule `{rule}` is in shadow mode: it would let the request pass, and never blocks one."
+                "Rule `{rule}` is in shadow mode: it would let the request pass, and never blocks requests."
             ),
             Some(limit) => format!(
-                "Rule `{rule}` is in shadow mode: it would deny the request by limit `{limit}` for {}, and never blocks one.",
+                "Rule `{rule}` is in shadow mode: it would deny the request by limit `{limit}` for {}, and never blocks requests.",
                 rough(Duration::from_millis(self.retry_after_ms))
             ),
         }

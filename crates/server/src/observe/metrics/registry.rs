@@ -27,7 +27,7 @@ impl RegistryMetrics {
         let (quarantined, file_failures) = telemetry.register(|| {
             describe_gauge!(
                 QUARANTINED,
-                "Entries of the registry that do not go together with the file and are not in force."
+                "Entries of the registry that conflict with the file and are not in force."
             );
             describe_counter!(FILE_FAILURES, "Changes that could not be written to the registry file.");
             let of_kind = |kind: Option<Kind>| {

@@ -125,13 +125,10 @@ impl PermitMetrics {
         const EXPIRED: &str = "ratelimit_permits_expired_total";
         let expired = telemetry.register(|| {
             describe_gauge!(Self::HELD, "Permits that are held through this instance.");
-            describe_counter!(
-                Self::EVENTS,
-                "What became of permits that this instance was asked for, by event."
-            );
+            describe_counter!(Self::EVENTS, "Permits that this instance was asked for, by event.");
             describe_counter!(
                 EXPIRED,
-                "Permits that ended because nobody renewed them, as far as this instance saw."
+                "Permits that ended because they were not renewed, as far as this instance saw."
             );
             counter!(EXPIRED)
         });

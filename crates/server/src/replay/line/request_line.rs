@@ -39,7 +39,7 @@ impl LoggedRequest {
 
     /// The request of this method for this target: a path, a whole URL, or `*`.
     pub(crate) fn new(method: &[u8], target: &[u8]) -> Result<Self, MalformedRequest> {
-        let method = Method::from_bytes(method).map_err(|_| MalformedRequest("the method is not one"))?;
+        let method = Method::from_bytes(method).map_err(|_| MalformedRequest("the method is not valid"))?;
         if is_misspelt(&method) {
             return Err(MalformedRequest("the method is not written in capitals"));
         }
@@ -58,7 +58,7 @@ impl LoggedRequest {
         let (Some(authority), Some(_)) = (url.authority(), url.scheme()) else {
             return Err(MalformedRequest("the target is neither a path nor a URL"));
         };
-        let host = canonical_host(authority.as_str()).ok_or(MalformedRequest("the host is not one"))?;
+        let host = canonical_host(authority.as_str()).ok_or(MalformedRequest("the host is not valid"))?;
         let slash = PathAndQuery::from_static("/");
         Self::for_path(method, url.path_and_query().unwrap_or(&slash), Some(host))
     }

@@ -46,7 +46,7 @@ impl fmt::Display for ConfigReport {
             writeln!(f, "  {} would have been limited by rules in shadow mode", part(counts.would_limit))?;
         }
         if counts.refused > 0 {
-            writeln!(f, "  {} refused, whatever the buckets hold", part(counts.refused))?;
+            writeln!(f, "  {} refused, regardless of their buckets", part(counts.refused))?;
         }
         if self.unlimited > 0 {
             writeln!(f, "  {} of those that are allowed fall under no limit", grouped(self.unlimited))?;

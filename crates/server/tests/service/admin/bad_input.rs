@@ -55,7 +55,7 @@ a debt that takes decades          | plans/gold  | {"refill": "1/day", "debt": 1
 a quota's debt above the bound     | plans/gold  | {"quota": 5, "per": "day", "debt": 1000000001} | 422 | debt   | 0 to 1000000000
 a bad quota in a chain             | plans/gold  | {"limits": [{"name": "a", "quota": 5}]}    | 422 | limits[0].per | add `per
 no limit in the chain              | plans/gold  | {"limits": []}                             | 422 | name       | 1 to 32
-two limits of one name             | plans/gold  | {"limits": [{"name": "a", "refill": "1/s"}, {"name": "a", "refill": "1/s"}]} | 422 | name | name of its own
+two limits of one name             | plans/gold  | {"limits": [{"name": "a", "refill": "1/s"}, {"name": "a", "refill": "1/s"}]} | 422 | name | different name
 a limit without a name             | plans/gold  | {"limits": [{"refill": "1/s"}]}            | 422 | limits[0].name | `name
 a bad limit in the chain           | plans/gold  | {"limits": [{"name": "a", "refill": "1/s"}, {"name": "b", "refill": "x"}]} | 422 | limits[1].refill | `1/s`
 a text for a limit                 | plans/gold  | {"limits": ["1/s"]}                        | 400 | limits[0]  | an object

@@ -212,7 +212,7 @@ fn a_file_is_read_again_on_demand_and_says_what_is_wrong_or_waits() {
     desk.says(&["reload"], 0, "waits for a restart: store.max_keys");
     write("[store]\nmax_keys = 5\n");
     desk.says(&["reload"], 2, "spile.toml:2:12");
-    desk.says(&["reload", "--json"], 2, "what was in force still is");
+    desk.says(&["reload", "--json"], 2, "the previous configuration stays in force");
 }
 
 #[test]

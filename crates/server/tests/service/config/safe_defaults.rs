@@ -215,7 +215,7 @@ fn whether_unmatched_requests_pass_is_said_in_one_way() {
     let why = parse("unmatched = \"deny\"", &[]).expect_err("no such choice");
     assert!(why.contains("`deny` is not a choice for `unmatched`"), "{why}");
     let why = parse("[[rules]]\nid = \"default\"\nmatch = { path = \"/a\" }\nplans = [\"free\"]", &[]);
-    assert!(why.expect_err("default is for all").contains("everything that no other rule matches"));
+    assert!(why.expect_err("default is for all").contains("all requests that no other rule matches"));
 }
 
 #[tokio::test]

@@ -117,7 +117,8 @@ async fn modelled(
     }
     let headers = HeaderMap::new();
     let tenant = (caller == Acme).then(|| policy.tenant_of_claim("acme", None));
-    let facts = Facts::new(&Method::GET, "/x", &headers).address([203, 0, 113, 7].into()).tenant(tenant);
+    let address = Some([203, 0, 113, 7].into());
+    let facts = Facts { address, tenant, ..Facts::new(&Method::GET, "/x", &headers) };
     let named = (door == Door::AuthByRule).then(|| policy.owed_by_rule("x", &facts).expect("a rule"));
     let owed = named.unwrap_or_else(|| policy.owed(&facts));
     let ruling = model.decide(&owed).await;

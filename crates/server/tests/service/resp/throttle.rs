@@ -128,7 +128,7 @@ async fn a_bad_argument_is_an_error_that_charges_nothing_and_keeps_the_connectio
     let said = client.ask(&["CL.THROTTLE", &long, "1", "1", "1"]).await;
     assert_eq!(said, "-ERR key: the key has 1025 bytes; it takes 1 to 1024");
     client.send(b"*5\r\n$11\r\nCL.THROTTLE\r\n$2\r\n\xff\xfe\r\n$1\r\n1\r\n$1\r\n1\r\n$1\r\n1\r\n").await;
-    assert!(client.reply().await.starts_with("-ERR key is no UTF-8"), "binary keys are refused");
+    assert!(client.reply().await.starts_with("-ERR key is not UTF-8"), "binary keys are refused");
     assert_eq!(client.throttle("k 1 1 1 0").await, "[0, 2, 2, -1, 0]");
 }
 
