@@ -34,8 +34,8 @@ pub(in crate::config) fn in_file(key: &str) -> &str {
 
 /// The way to a value. Each step points to the one before, so that taking one costs no allocation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
-    before: Option<&'a Place<'a>>,
+pub(crate) struct Location<'a> {
+    before: Option<&'a Location<'a>>,
     step: Step<'a>,
 }
 
@@ -51,7 +51,7 @@ enum Step<'a> {
     Spelling,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Location<'a> {
     /// The whole file.
     pub(crate) const FILE: Self = Self { before: None, step: Step::File };
 
@@ -86,7 +86,7 @@ impl<'a> Place<'a> {
 
     /// An owned copy.
     pub(super) fn path(&self) -> Path {
-        let mut path = self.before.map_or_else(Path::default, Place::path);
+        let mut path = self.before.map_or_else(Path::default, Location::path);
         match self.step {
             Step::File => {}
             Step::Variable(name) => path.root = Root::Variable(name.to_owned()),
@@ -100,7 +100,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// An [`Place`] that owns its steps.
+/// A [`Location`] that owns its steps.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Path {
     pub(super) root: Root,
