@@ -63,6 +63,25 @@ fn pages_use_the_words_of_the_field() {
     assert_rare(&lines);
 }
 
+#[test]
+fn each_turn_of_phrase_is_found() {
+    let examples = [
+        ("What it returns.", "It returns What."),
+        ("A caller is told.", "It tolls."),
+        ("A name of its own.", "A name of its owner."),
+        ("Waits so long.", "Waits as long."),
+        ("For whoever asks.", "For a caller that asks."),
+        ("There are none.", "It is `None`."),
+        ("The same for two.", "For two, the same."),
+        ("A stand-in; here it stands.", "It stands for two."),
+    ];
+    assert_eq!(examples.len(), TURNS.len());
+    for (turn, (with, without)) in TURNS.iter().zip(examples) {
+        let is_in = |text| (turn.is_in)(&Line::new(Path::new("page"), 1, text));
+        assert!(is_in(with) && !is_in(without), "{}: {with} {without}", turn.name);
+    }
+}
+
 #[track_caller]
 fn assert_rare(lines: &[Line]) {
     let failures: Vec<String> = TURNS.iter().filter_map(|turn| too_frequent(turn, lines)).collect();
