@@ -387,7 +387,7 @@ class Soak:
             *lines,
             "",
         ]
-        (pathlib.Path(__file__).parent / "RESULTS.md").write_text("\n".join(text))
+        (pathlib.Path(__file__).parent.parent / "results/soak.md").write_text("\n".join(text))
 
 
 class Closing:

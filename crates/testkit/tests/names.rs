@@ -9,6 +9,7 @@ const INDEPENDENT: &str = "sim";
 /// Names that mean the same wherever they occur.
 const SHARED: &[(&str, &str)] = &[
     ("Decision", "the server's is what OpenAPI says of the core's"),
+    ("QueryParams", "both extract the query of a request, each with the problem document of its listener"),
     ("Reason", "the server's is what OpenAPI says of the core's"),
     (
         "Rule",

@@ -122,7 +122,7 @@ fn is_guarded(method: &Method, path: &str) -> bool {
     !method.is_safe() || path.starts_with("/dashboard/") || path.starts_with("/admin/")
 }
 
-/// The OpenAPI description of every path of this listener.
+/// The `OpenAPI` description of every path of this listener.
 pub(crate) fn document() -> OpenApi {
     let mut document = open().into_openapi();
     document.merge(api().into_openapi());

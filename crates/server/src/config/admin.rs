@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::secret;
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::tls::TlsConfig;
 use super::{Config, StoreUrl};
 use crate::secret::Secret;
@@ -31,7 +31,7 @@ impl AdminConfig {
     /// Reads the token. Relative paths start from the folder of the configuration file.
     pub(super) fn finish(
         mut self,
-        at: &Place<'_>,
+        at: &Location<'_>,
         store: &StoreUrl,
         variables: &[(String, String)],
         folder: &Path,

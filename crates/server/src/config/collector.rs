@@ -13,7 +13,7 @@ use spile_observe::trace::{Otlp, OtlpHeaders};
 
 use super::ObserveConfig;
 use super::secret;
-use super::source::{Faults, Place, wrong};
+use super::source::{Faults, Location, wrong};
 
 /// The variables of OpenTelemetry that are read where the file says nothing.
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
@@ -37,7 +37,7 @@ pub(super) struct NamedTexts(Vec<(String, String)>);
 pub(super) fn check(
     observe: &ObserveConfig,
     ratio: f64,
-    at: &Place<'_>,
+    at: &Location<'_>,
     variables: &[(String, String)],
     folder: &Path,
     faults: &mut Faults,
@@ -70,7 +70,7 @@ impl ObserveConfig {
     }
 
     /// The header fields of the file, and of the file that it names.
-    fn headers(&self, at: &Place<'_>, folder: &Path, faults: &mut Faults) -> OtlpHeaders {
+    fn headers(&self, at: &Location<'_>, folder: &Path, faults: &mut Faults) -> OtlpHeaders {
         let (mut headers, in_file) = (OtlpHeaders::default(), at.key("otlp_headers"));
         for (name, value) in &self.otlp_headers.0 {
             if let Err(why) = headers.insert(name, value) {
@@ -104,13 +104,13 @@ fn usual_headers(variables: &[(String, String)], faults: &mut Faults) -> OtlpHea
     let mut headers = OtlpHeaders::default();
     for (name, value) in of_variable(HEADERS, variables, faults).0 {
         if let Err(why) = headers.insert(&name, &value) {
-            faults.add(&Place::variable(HEADERS), why, FIELDS);
+            faults.add(&Location::variable(HEADERS), why, FIELDS);
         }
     }
     headers
 }
 
-fn check_attributes(attributes: &NamedTexts, at: &Place<'_>, faults: &mut Faults) {
+fn check_attributes(attributes: &NamedTexts, at: &Location<'_>, faults: &mut Faults) {
     let at = at.key("otlp_attributes");
     if attributes.0.len() > MOST {
         faults.add(
@@ -140,7 +140,7 @@ fn variable<'v>(name: &str, variables: &'v [(String, String)]) -> Option<&'v str
 fn of_variable(name: &str, variables: &[(String, String)], faults: &mut Faults) -> NamedTexts {
     let text = variable(name, variables).unwrap_or_default();
     NamedTexts::parse(text).unwrap_or_else(|why| {
-        faults.add(&Place::variable(name), why, PAIRS);
+        faults.add(&Location::variable(name), why, PAIRS);
         NamedTexts::default()
     })
 }

@@ -13,7 +13,7 @@ use spile_gateway::{
 use super::LogFormat;
 use super::bounds::BoundsSpec;
 use super::route::{Refusals, RefusalsSpec, RouteFiles, UpstreamTlsSpec};
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::tls::{TlsConfig, TlsSpec};
 use super::value::{RequestSpan, Size, TextOrTexts, share_or_none, table, within};
 
@@ -187,7 +187,7 @@ impl GatewayConfig {
         files: &mut RouteFiles,
         faults: &mut Faults,
     ) -> Self {
-        let at = Place::FILE.key("gateway");
+        let at = Location::FILE.key("gateway");
         let mut bounds = bounds_spec.apply(Bounds::default());
         (bounds.uri_bytes, bounds.stream_window) = (spec.max_uri_bytes, spec.stream_window);
         if let Some(most) = spec.max_detached.filter(|most| !(1..=bounds.connections).contains(most)) {
@@ -219,7 +219,7 @@ impl GatewayConfig {
 }
 
 impl JwtConfig {
-    fn check(mut spec: JwtSpec, at: &Place<'_>, folder: &Path, faults: &mut Faults) -> Option<Self> {
+    fn check(mut spec: JwtSpec, at: &Location<'_>, folder: &Path, faults: &mut Faults) -> Option<Self> {
         let key_file = folder.join(faults.required(at, "key_file", spec.key_file.take())?);
         let verifier = JwtVerifier::from_file(&key_file, spec.keys);
         let wrong = |why| faults.add(&at.key("key_file"), why, "a file that holds the keys");

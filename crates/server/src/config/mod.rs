@@ -62,7 +62,7 @@ use self::route::RouteFiles;
 use self::rule::Known;
 pub(crate) use self::rule::RuleSpec;
 pub(crate) use self::show::{PlanToml, RuleToml};
-use self::source::{BUILT_IN_PLAN, PASS, Place, Specs, Tables, UNMATCHED};
+use self::source::{BUILT_IN_PLAN, Location, PASS, Specs, Tables, UNMATCHED};
 pub use self::source::{ConfigError, NotText, Unreadable};
 pub(crate) use self::source::{Faults, environment};
 pub(crate) use self::spec::{Source, Spec};
@@ -216,9 +216,9 @@ impl Config {
 
     fn check(mut file: Tables<'_>, origin: &Origin) -> Self {
         let (folder, variables) = (origin.folder(), &origin.variables);
-        let at = |table| Place::FILE.key(table);
+        let at = |table| Location::FILE.key(table);
         let tls = |file: &mut Tables<'_>, listener, HasTls { tls }, protocols| {
-            TlsConfig::load(tls, &Place::FILE.key(listener), protocols, folder, file.faults())
+            TlsConfig::load(tls, &Location::FILE.key(listener), protocols, folder, file.faults())
         };
         let mut route_files = RouteFiles::new(folder);
         let (gateway, bounds): (GatewaySpec, BoundsSpec) = file.both("gateway");
@@ -303,14 +303,14 @@ impl Checked {
         {
             let why = PolicyError::DescriptorPermit { rule, limit };
             let fix = "plans without a `concurrency`, also for tenants whose plan it charges";
-            faults.add(&defined.at(&Place::FILE.key("rules")).key("plans"), why, fix);
+            faults.add(&defined.at(&Location::FILE.key("rules")).key("plans"), why, fix);
         }
     }
 }
 
 /// Whether requests that no rule matches are not limited. A rule for all that no other matches says the opposite.
 fn check_unmatched(word: Option<&str>, rules: &[Rule], faults: &mut Faults) -> bool {
-    let (Some(word), at) = (word, Place::FILE.key(UNMATCHED)) else { return false };
+    let (Some(word), at) = (word, Location::FILE.key(UNMATCHED)) else { return false };
     if word != PASS {
         let message = format!("`{word}` is not a choice for `{UNMATCHED}`");
         faults.add(&at, message, "`pass`, or leave it out: requests without a rule then fall to `default`");

@@ -8,7 +8,7 @@ use spile_observe::webhook::Webhook;
 
 use super::collector::{self, NamedTexts};
 use super::secret;
-use super::source::{Faults, Place, did_you_mean};
+use super::source::{Faults, Location, did_you_mean};
 use super::value::each;
 
 /// The names of events for webhooks.
@@ -87,7 +87,7 @@ impl ObserveConfig {
         folder: &Path,
         faults: &mut Faults,
     ) -> Self {
-        let at = Place::FILE.key("observe");
+        let at = Location::FILE.key("observe");
         let percent = self.otlp_percent.take().unwrap_or(100);
         if percent > 100 {
             faults.add(
@@ -98,7 +98,7 @@ impl ObserveConfig {
         }
         self.otlp_percent = self.otlp.is_some().then_some(percent);
         self.collector = collector::check(&self, percent as f64 / 100.0, &at, variables, folder, faults);
-        let at = Place::FILE.key("webhooks");
+        let at = Location::FILE.key("webhooks");
         let hook = |(index, hook)| HookConfig::check(hook, &at.item(index), folder, faults);
         self.webhooks = webhooks.into_iter().enumerate().filter_map(hook).collect();
         self
@@ -107,7 +107,7 @@ impl ObserveConfig {
 
 impl HookConfig {
     /// Checks everything before it gives up, so that every mistake is found.
-    fn check(spec: WebhookSpec, at: &Place<'_>, folder: &Path, faults: &mut Faults) -> Option<Self> {
+    fn check(spec: WebhookSpec, at: &Location<'_>, folder: &Path, faults: &mut Faults) -> Option<Self> {
         for (at, event) in each(&spec.events, &at.key("events")) {
             if !EVENTS.contains(&event) {
                 let guess = did_you_mean(event, EVENTS);

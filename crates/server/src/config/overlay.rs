@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use foldhash::HashSet;
 
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::spec::{OfKind, Spec};
 use super::{Checked, Config, ConfigError, LoadError, check_unmatched, read};
 use crate::registry::{Entries, EntryId, Kind, Overlay, Quarantine};
@@ -180,10 +180,10 @@ impl<'a, T: OfKind> Defined<'a, T> {
 
 impl<T> Defined<'_, T> {
     /// The way to it, from the list in the file that it may be part of.
-    pub(super) fn at<'b>(&'b self, list: &'b Place<'b>) -> Place<'b> {
+    pub(super) fn at<'b>(&'b self, list: &'b Location<'b>) -> Location<'b> {
         match self.index {
             Some(index) => list.item(index),
-            None => Place::entry(self.kind, self.name.unwrap_or_default()),
+            None => Location::entry(self.kind, self.name.unwrap_or_default()),
         }
     }
 }

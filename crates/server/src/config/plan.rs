@@ -9,7 +9,7 @@ use spile_policy::RESERVED_PLANS;
 use utoipa::ToSchema;
 
 use super::overlay::Defined;
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::spec::Source;
 use super::value::{HoldSpan, LeaseSpan, tables};
 use crate::input::tokens::Tokens;
@@ -257,7 +257,7 @@ impl LimitSpec {
         if spec.quota.is_some() && Calendar::in_use() > MOST_CALENDARS {
             return None;
         }
-        spec.check(&Place::FILE, &mut Faults::default())
+        spec.check(&Location::FILE, &mut Faults::default())
     }
 
     /// Whether it says anything about a limit.
@@ -265,7 +265,7 @@ impl LimitSpec {
         *self == Self { name: self.name.clone(), ..Self::default() }
     }
 
-    pub(super) fn check(&self, at: &Place<'_>, faults: &mut Faults) -> Option<Limit> {
+    pub(super) fn check(&self, at: &Location<'_>, faults: &mut Faults) -> Option<Limit> {
         if self.concurrency.is_some() || self.hold.is_some() {
             return self.check_concurrency(at, faults);
         }
@@ -277,7 +277,7 @@ impl LimitSpec {
         self.check_rate(unit, at, faults)
     }
 
-    fn check_rate(&self, unit: Unit, at: &Place<'_>, faults: &mut Faults) -> Option<Limit> {
+    fn check_rate(&self, unit: Unit, at: &Location<'_>, faults: &mut Faults) -> Option<Limit> {
         let Some(refill) = &self.refill else {
             if !faults.has(&at.key("refill")) {
                 let fix = "add `refill = \"1/s\"`, or for a quota `quota = 1000` and `per = \"month\"`, or `concurrency = 5`";
@@ -313,7 +313,7 @@ impl LimitSpec {
         rate.build().map_err(refuse).ok()
     }
 
-    fn check_concurrency(&self, at: &Place<'_>, faults: &mut Faults) -> Option<Limit> {
+    fn check_concurrency(&self, at: &Location<'_>, faults: &mut Faults) -> Option<Limit> {
         let of_others = [
             ("capacity", self.capacity.is_some()),
             ("refill", self.refill.is_some()),
@@ -343,7 +343,7 @@ impl LimitSpec {
         built.map_err(refuse).ok()
     }
 
-    fn check_quota(&self, unit: Unit, at: &Place<'_>, faults: &mut Faults) -> Option<Limit> {
+    fn check_quota(&self, unit: Unit, at: &Location<'_>, faults: &mut Faults) -> Option<Limit> {
         let of_rates = [
             ("capacity", self.capacity.is_some()),
             ("refill", self.refill.is_some()),
@@ -370,7 +370,7 @@ impl LimitSpec {
     }
 
     /// When a quota starts anew.
-    fn check_calendar(&self, at: &Place<'_>, faults: &mut Faults) -> Option<Calendar> {
+    fn check_calendar(&self, at: &Location<'_>, faults: &mut Faults) -> Option<Calendar> {
         let per = faults.required(at, "per", self.per.as_deref())?;
         let period: Period =
             per.parse().map_err(|why| faults.add(&at.key("per"), why, "for instance `month`")).ok()?;
@@ -395,7 +395,7 @@ fn within(least: Amount) -> String {
 /// The plans that work, and the names of all.
 pub(super) fn check_all(plans: &[Defined<'_, PlanSpec>], faults: &mut Faults) -> (Vec<Plan>, Vec<PlanName>) {
     let names = plans.iter().filter_map(|plan| PlanName::new(plan.name?).ok()).collect();
-    let list = Place::FILE.key("plans");
+    let list = Location::FILE.key("plans");
     let check = |plan: &Defined<'_, PlanSpec>| {
         let name = plan.name?;
         let at = if plan.index.is_some() { list.key(name) } else { plan.at(&list) };
@@ -404,7 +404,7 @@ pub(super) fn check_all(plans: &[Defined<'_, PlanSpec>], faults: &mut Faults) ->
     (plans.iter().filter_map(check).collect(), names)
 }
 
-fn check(name: &str, spec: &PlanSpec, at: &Place<'_>, faults: &mut Faults) -> Option<Plan> {
+fn check(name: &str, spec: &PlanSpec, at: &Location<'_>, faults: &mut Faults) -> Option<Plan> {
     let good_name = check_name(name, at, faults);
     let own = spec.own();
     let plan = match &spec.limits {
@@ -437,7 +437,7 @@ fn check(name: &str, spec: &PlanSpec, at: &Place<'_>, faults: &mut Faults) -> Op
     plan.map_err(|why: PlanError| faults.add(&at.spelling(), why, "each limit needs a different name")).ok()
 }
 
-fn check_name(name: &str, at: &Place<'_>, faults: &mut Faults) -> bool {
+fn check_name(name: &str, at: &Location<'_>, faults: &mut Faults) -> bool {
     if RESERVED_PLANS.contains(&name) {
         let message = format!("no plan can be called `{name}`");
         faults.add(&at.spelling(), message, "that word is reserved; choose another name");

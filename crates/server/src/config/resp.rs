@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::secret;
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::tls::TlsConfig;
 use super::value::RequestSpan;
 use crate::secret::Secret;
@@ -38,7 +38,7 @@ impl RespConfig {
     /// Reads the password. Relative paths start from the folder of the configuration file.
     pub(super) fn finish(
         mut self,
-        at: &Place<'_>,
+        at: &Location<'_>,
         variables: &[(String, String)],
         folder: &Path,
         faults: &mut Faults,

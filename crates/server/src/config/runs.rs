@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use super::admin::TOKEN_HINT;
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::{Config, ConfigError, Listen};
 
 /// A listener: its key in `[listen]`, its flag, and where it is.
@@ -16,8 +16,8 @@ struct ListenerAddress {
 }
 
 impl ListenerAddress {
-    fn at<'a>(&self, listen: &'a Place<'a>) -> Place<'a> {
-        self.flag.map_or_else(|| listen.key(self.key), Place::flag)
+    fn at<'a>(&self, listen: &'a Location<'a>) -> Location<'a> {
+        self.flag.map_or_else(|| listen.key(self.key), Location::flag)
     }
 }
 
@@ -25,7 +25,7 @@ impl Config {
     /// Refuses what would fail at the start of a server, or would never do anything. `running` is where a server listens
     /// already, which stays so until it is started again.
     pub(crate) fn check_runs(&self, running: Option<&Listen>) -> Result<(), ConfigError> {
-        let (mut faults, listen) = (Faults::default(), Place::FILE.key("listen"));
+        let (mut faults, listen) = (Faults::default(), Location::FILE.key("listen"));
         let listeners = self.listeners();
         for (index, one) in listeners.iter().enumerate() {
             for other in listeners[..index].iter().filter(|other| overlap(one.address, other.address)) {
@@ -51,7 +51,7 @@ impl Config {
         if !self.routes.is_empty() && self.listen.gateway.or(running.and_then(|on| on.gateway)).is_none() {
             let fix = "add `gateway = \"127.0.0.1:8000\"` to `[listen]`, or start with `--gateway`";
             let message = "there are routes, and no gateway listens for their requests";
-            faults.add(&Place::FILE.key("routes").item(0), message, fix);
+            faults.add(&Location::FILE.key("routes").item(0), message, fix);
         }
         if faults.is_empty() { Ok(()) } else { Err(faults.into_error(&self.origin)) }
     }

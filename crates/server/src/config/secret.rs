@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use crate::secret::Secret;
 
 /// The secret in this variable, or else in this file: a `what` such as a token. `None` if there is neither.
@@ -10,12 +10,12 @@ pub(super) fn find(
     what: &str,
     variable: &str,
     variables: &[(String, String)],
-    file: Option<(&Path, &Place<'_>)>,
+    file: Option<(&Path, &Location<'_>)>,
     faults: &mut Faults,
 ) -> Option<Secret> {
     let from_variable = variables.iter().find(|(name, _)| name == variable);
     let (text, at) = match (from_variable, file) {
-        (Some((name, text)), _) => (text.clone(), Place::variable(name)),
+        (Some((name, text)), _) => (text.clone(), Location::variable(name)),
         (None, Some((path, at))) => (read(what, path, at, faults)?, *at),
         (None, None) => return None,
     };
@@ -25,7 +25,7 @@ pub(super) fn find(
 
 /// The content of the file, without blanks around it. A file that is missing is a fault: what the secret guards would be open
 /// without it.
-pub(super) fn read(what: &str, path: &Path, at: &Place<'_>, faults: &mut Faults) -> Option<String> {
+pub(super) fn read(what: &str, path: &Path, at: &Location<'_>, faults: &mut Faults) -> Option<String> {
     match std::fs::read_to_string(path) {
         Ok(text) => Some(text.trim().to_owned()),
         Err(why) => {

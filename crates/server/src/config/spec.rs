@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::plan::PlanSpec;
 use super::rule::RuleSpec;
-use super::source::{Faults, Place, read_json};
+use super::source::{Faults, Location, read_json};
 use super::tenant::TenantSpec;
 use crate::registry::{EntryId, Kind};
 
@@ -38,7 +38,7 @@ impl Spec {
         text: &[u8],
         faults: &mut Faults,
     ) -> Result<Option<(Option<String>, Self)>, String> {
-        let at = Place::entry(which.kind, &which.name);
+        let at = Location::entry(which.kind, &which.name);
         let spec = match which.kind {
             Kind::Plans => read_json(text, &at, faults)?.map(Self::Plan),
             Kind::Rules => read_json(text, &at, faults)?.map(Self::Rule),

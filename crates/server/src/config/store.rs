@@ -11,7 +11,7 @@ use spile_core::{Clock, EitherStore, FailurePolicy, SlewedClock};
 use spile_memory::MemoryStore;
 use spile_redis::{RedisBuildError, RedisStore, RedisStoreBuilder, TimeSource};
 
-use super::source::{Faults, Place, wrong};
+use super::source::{Faults, Location, wrong};
 use super::value::{RequestSpan, Span, SpanOrZero, StoreSpan, Text, Written, share, within};
 use crate::secret::is_almost_scheme;
 
@@ -189,7 +189,7 @@ impl StoreConfig {
 
 impl StoreConfig {
     /// Checks what one value says about another. Relative paths start from the folder of the configuration file.
-    pub(super) fn finish(mut self, at: &Place<'_>, folder: &Path, faults: &mut Faults) -> Self {
+    pub(super) fn finish(mut self, at: &Location<'_>, folder: &Path, faults: &mut Faults) -> Self {
         if let Some(path) = self.path {
             if self.url != StoreUrl::Memory {
                 let message = format!(

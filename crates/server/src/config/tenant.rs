@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::overlay::Defined;
 use super::plan::LimitSpec;
 use super::rule::{Known, check_plan};
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::spec::Source;
 use super::value::{each, named_tables};
 
@@ -62,7 +62,7 @@ pub(super) fn check_all(
 ) -> Vec<Tenant> {
     let (mut ids, mut keys) = (HashSet::default(), HashSet::default());
     let mut tenants = Vec::with_capacity(specs.len());
-    let list = Place::FILE.key("tenants");
+    let list = Location::FILE.key("tenants");
     for defined in specs {
         let (at, spec, before) = (defined.at(&list), defined.spec, faults.added());
         let id = faults.required(&at, "id", defined.name).filter(|id| check_id(id, &at, &mut ids, faults));
@@ -83,7 +83,7 @@ pub(super) fn check_all(
 fn with_limits(
     mut tenant: Tenant,
     spec: &TenantSpec,
-    at: &Place<'_>,
+    at: &Location<'_>,
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Tenant {
@@ -108,7 +108,12 @@ fn with_limits(
     tenant
 }
 
-fn check_id(id: &str, at: &Place<'_>, ids: &mut HashSet<SmolStr, RandomState>, faults: &mut Faults) -> bool {
+fn check_id(
+    id: &str,
+    at: &Location<'_>,
+    ids: &mut HashSet<SmolStr, RandomState>,
+    faults: &mut Faults,
+) -> bool {
     if let Err(why) = identity(id) {
         faults.add(&at.key("id"), why, "for instance `acme`");
         return false;
@@ -123,7 +128,7 @@ fn check_id(id: &str, at: &Place<'_>, ids: &mut HashSet<SmolStr, RandomState>, f
 
 fn check_keys(
     words: &[String],
-    at: &Place<'_>,
+    at: &Location<'_>,
     seen: &mut HashSet<ApiKeyHash, RandomState>,
     takes: bool,
     faults: &mut Faults,

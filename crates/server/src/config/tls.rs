@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use spile_listener::{Tls, TlsFiles};
 
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::value::table;
 
 /// `[http.tls]`, `[admin.tls]` and so on.
@@ -38,7 +38,7 @@ impl TlsConfig {
     /// Reads the files of the table at `at`. Relative paths start from the folder of the configuration file.
     pub(super) fn load(
         spec: Option<TlsSpec>,
-        at: &Place<'_>,
+        at: &Location<'_>,
         protocols: &'static [&str],
         folder: &Path,
         faults: &mut Faults,

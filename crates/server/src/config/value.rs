@@ -12,7 +12,7 @@ use spile_core::FailurePolicy;
 use spile_policy::HostPattern;
 use utoipa::ToSchema;
 
-use super::source::{Place, wrong};
+use super::source::{Location, wrong};
 use crate::input::typed::Object;
 
 /// A value that is written as text.
@@ -301,7 +301,7 @@ pub(crate) enum TextOrTexts {
 
 impl TextOrTexts {
     /// Each text with the way to it.
-    pub(super) fn each<'a>(&'a self, at: &'a Place<'a>) -> Vec<(Place<'a>, &'a str)> {
+    pub(super) fn each<'a>(&'a self, at: &'a Location<'a>) -> Vec<(Location<'a>, &'a str)> {
         match self {
             Self::One(text) => vec![(*at, text)],
             Self::Many(texts) => each(texts, at).collect(),
@@ -310,7 +310,10 @@ impl TextOrTexts {
 }
 
 /// Each text of a list with the way to it.
-pub(super) fn each<'a>(texts: &'a [String], at: &'a Place<'a>) -> impl Iterator<Item = (Place<'a>, &'a str)> {
+pub(super) fn each<'a>(
+    texts: &'a [String],
+    at: &'a Location<'a>,
+) -> impl Iterator<Item = (Location<'a>, &'a str)> {
     texts.iter().enumerate().map(move |(index, text)| (at.item(index), text.as_str()))
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use spile_gateway::{RefusalPage, Roots, UpstreamTls, UpstreamTlsError, UpstreamTlsFiles};
 
 use super::spec::UpstreamTlsSpec;
-use crate::config::source::{Faults, Place};
+use crate::config::source::{Faults, Location};
 
 /// Files that routes name, and what was in them.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ impl RouteFiles {
     pub(in crate::config) fn check_usual(
         &mut self,
         spec: &UpstreamTlsSpec,
-        at: &Place<'_>,
+        at: &Location<'_>,
         faults: &mut Faults,
     ) -> UpstreamTlsFiles {
         let RouteTls { own, loaded } = self.check_tls(Some(spec), at, "upstream_", faults);
@@ -54,7 +54,7 @@ impl RouteFiles {
     pub(super) fn check_tls(
         &mut self,
         spec: Option<&UpstreamTlsSpec>,
-        at: &Place<'_>,
+        at: &Location<'_>,
         prefix: &str,
         faults: &mut Faults,
     ) -> RouteTls {

@@ -3,11 +3,11 @@
 use spile_gateway::{HeaderChangeError, HeaderChanges};
 
 use super::spec::HeadersSpec;
-use crate::config::source::{Faults, Place};
+use crate::config::source::{Faults, Location};
 use crate::config::value::each;
 
 impl HeadersSpec {
-    pub(super) fn check(&self, at: &Place<'_>, faults: &mut Faults) {
+    pub(super) fn check(&self, at: &Location<'_>, faults: &mut Faults) {
         for (at, name) in each(&self.remove, &at.key("remove")) {
             tell(HeaderChanges::default().remove(name), &at, &at, faults);
         }
@@ -39,8 +39,8 @@ pub(super) fn changes(spec: Option<&HeadersSpec>) -> Result<HeaderChanges, Heade
 
 fn tell(
     change: Result<HeaderChanges, HeaderChangeError>,
-    name: &Place<'_>,
-    value: &Place<'_>,
+    name: &Location<'_>,
+    value: &Location<'_>,
     faults: &mut Faults,
 ) {
     match change {

@@ -18,7 +18,7 @@ use self::headers::changes;
 pub(super) use self::refusals::{Refusals, RefusalsSpec};
 pub(super) use self::spec::{RouteSpec, UpstreamTlsSpec};
 use super::rule::{self, Known, RuleSpec};
-use super::source::{Faults, Place};
+use super::source::{Faults, Location};
 use super::value::{TextOrTexts, each};
 
 /// A path prefix and the services behind it.
@@ -51,7 +51,7 @@ pub(super) fn check_all(
     let mut names = HashSet::new();
     let mut ids: HashSet<String> = rules.iter().map(|rule| rule.id.to_string()).collect();
     let mut routes = Vec::with_capacity(specs.len());
-    let list = Place::FILE.key("routes");
+    let list = Location::FILE.key("routes");
     for (index, spec) in specs.iter().enumerate() {
         let at = list.item(index);
         let limits = at.key("limits");
@@ -86,7 +86,7 @@ impl RouteConfig {
     /// Checks everything before it gives up, so that every mistake is found.
     fn check(
         mut spec: RouteSpec,
-        at: &Place<'_>,
+        at: &Location<'_>,
         known: &Known<'_>,
         opened: &mut RouteFiles,
         faults: &mut Faults,
@@ -216,7 +216,7 @@ impl RouteConfig {
 }
 
 /// The upstreams, of which there is one at least.
-fn check_upstreams(urls: &TextOrTexts, at: &Place<'_>, faults: &mut Faults) -> Option<Vec<String>> {
+fn check_upstreams(urls: &TextOrTexts, at: &Location<'_>, faults: &mut Faults) -> Option<Vec<String>> {
     let urls = urls.each(at);
     if urls.is_empty() {
         faults.add(at, "there is no upstream", "one URL or more, as in `http://127.0.0.1:9000`");
@@ -230,7 +230,7 @@ fn check_upstreams(urls: &TextOrTexts, at: &Place<'_>, faults: &mut Faults) -> O
     Some(urls.into_iter().map(|(_, url)| url.to_owned()).collect())
 }
 
-fn check_name(name: &str, at: &Place<'_>, faults: &mut Faults) -> bool {
+fn check_name(name: &str, at: &Location<'_>, faults: &mut Faults) -> bool {
     let good = (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
     if !good {
         let message = format!("`{name}` is not a name");
@@ -239,12 +239,12 @@ fn check_name(name: &str, at: &Place<'_>, faults: &mut Faults) -> bool {
     good
 }
 
-fn check_path(path: &str, at: &Place<'_>, faults: &mut Faults) -> bool {
+fn check_path(path: &str, at: &Location<'_>, faults: &mut Faults) -> bool {
     let checked = PathPattern::prefix(path);
     checked.map_err(|why| faults.add(&at.key("path"), why, "for instance `/scores`")).is_ok()
 }
 
-fn check_prefix(prefix: &str, at: &Place<'_>, faults: &mut Faults) {
+fn check_prefix(prefix: &str, at: &Location<'_>, faults: &mut Faults) {
     if let Ok(Err(why)) = gateway::Route::new("/", []).map(|route| route.rewrite_prefix(prefix)) {
         faults.add(at, why, "plain segments, as in `/v2/scores`");
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use spile_gateway::{RefusalKind, RefusalPage, RefusalPageError, RefusalPages};
 
 use super::files::RouteFiles;
-use crate::config::source::{Faults, Place};
+use crate::config::source::{Faults, Location};
 use crate::config::value::table;
 
 /// `refusals`: the pages that the operator has written, by kind.
@@ -62,7 +62,7 @@ impl RefusalsSpec {
 impl Refusals {
     pub(in crate::config) fn check(
         mut spec: Option<RefusalsSpec>,
-        at: &Place<'_>,
+        at: &Location<'_>,
         opened: &mut RouteFiles,
         faults: &mut Faults,
     ) -> Self {
@@ -83,7 +83,7 @@ impl PageSpec {
     fn check(
         &mut self,
         kind: RefusalKind,
-        at: &Place<'_>,
+        at: &Location<'_>,
         opened: &mut RouteFiles,
         faults: &mut Faults,
     ) -> Option<RefusalPage> {

@@ -16,7 +16,7 @@ use spile_gateway::{
 
 use super::refusals::RefusalsSpec;
 use crate::config::rule::RuleSpec;
-use crate::config::source::{Faults, Place, wrong};
+use crate::config::source::{Faults, Location, wrong};
 use crate::config::value::{
     RequestSpan, Size, Text, TextOrTexts, Texts, Written, mirrors, share, table, tables, within,
 };
@@ -148,7 +148,7 @@ impl RouteSpec {
     }
 
     /// Refuses prices of answers on a route whose answers report no cost, and fills in those that are not set.
-    pub(super) fn check_costs(&mut self, at: &Place<'_>, faults: &mut Faults) {
+    pub(super) fn check_costs(&mut self, at: &Location<'_>, faults: &mut Faults) {
         let Some(source) = &self.cost_from_response else {
             let prices = [
                 ("unread_cost", self.unread_cost.is_some()),
@@ -347,7 +347,7 @@ mirrors! {
 const NO_PATH: PathAndQuery = PathAndQuery::from_static("*");
 
 impl HealthSpec {
-    pub(super) fn check(&self, at: &Place<'_>, faults: &mut Faults) {
+    pub(super) fn check(&self, at: &Location<'_>, faults: &mut Faults) {
         faults.required(at, "path", Some(()).filter(|()| self.path != "*"));
     }
 }
@@ -398,7 +398,7 @@ mirrors! {
 
 impl ConcurrencySpec {
     /// Fills in what a caller may hold, which depends on how much there is.
-    pub(super) fn check(&mut self, at: &Place<'_>, faults: &mut Faults) {
+    pub(super) fn check(&mut self, at: &Location<'_>, faults: &mut Faults) {
         let most = self.per_upstream;
         if let Some(places) = self.per_caller.filter(|places| !(1..=most).contains(places)) {
             let message = format!("{places} is out of bounds");

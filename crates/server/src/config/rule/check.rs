@@ -13,7 +13,7 @@ use spile_policy::{
 
 use super::{BANNED, MatchSpec, RuleMode, RuleSpec, TENANT, UNLIMITED};
 use crate::config::overlay::Defined;
-use crate::config::source::{Faults, Place, did_you_mean};
+use crate::config::source::{Faults, Location, did_you_mean};
 use crate::config::value::{TextOrTexts, each};
 use crate::input::tokens::Tokens;
 
@@ -45,7 +45,7 @@ pub(in crate::config) fn check_all(
 ) -> Vec<Rule> {
     let mut ids = HashSet::new();
     let mut rules: Vec<Rule> = Vec::new();
-    let list = Place::FILE.key("rules");
+    let list = Location::FILE.key("rules");
     for defined in specs {
         let at = defined.at(&list);
         if let Some(id) = defined.name.filter(|id| !ids.insert(*id)) {
@@ -75,7 +75,7 @@ pub(in crate::config) fn check_all(
 /// The limits of one route. They are charged together with each other and with the rule that the request falls under.
 pub(in crate::config) fn check_limits(
     specs: &[RuleSpec],
-    at: &Place<'_>,
+    at: &Location<'_>,
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Vec<Rule> {
@@ -98,7 +98,7 @@ pub(in crate::config) fn check_limits(
 fn check(
     id: Option<&str>,
     spec: &RuleSpec,
-    at: &Place<'_>,
+    at: &Location<'_>,
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Option<Rule> {
@@ -140,7 +140,7 @@ fn check(
 
 fn check_plans(
     spec: &RuleSpec,
-    rule_at: &Place<'_>,
+    rule_at: &Location<'_>,
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Option<RulePlans> {
@@ -175,7 +175,7 @@ fn check_plans(
         faults.add(&at, "the rule has no plans", "name at least one");
         return None;
     }
-    let check = |(at, name): &(Place<'_>, &str)| check_plan(name, at, known, faults);
+    let check = |(at, name): &(Location<'_>, &str)| check_plan(name, at, known, faults);
     let found: Vec<PlanName> = names.iter().filter_map(check).collect();
     (found.len() == names.len()).then_some(RulePlans::Listed(found))
 }
@@ -183,7 +183,7 @@ fn check_plans(
 /// The plan of that name, or a fault that names those there are.
 pub(in crate::config) fn check_plan(
     name: &str,
-    at: &Place<'_>,
+    at: &Location<'_>,
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Option<PlanName> {
@@ -200,7 +200,7 @@ pub(in crate::config) fn check_plan(
 fn check_cost(
     cost: Option<Tokens>,
     plans: Option<&RulePlans>,
-    rule_at: &Place<'_>,
+    rule_at: &Location<'_>,
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Cost {
@@ -225,7 +225,7 @@ fn check_cost(
     }
 }
 
-fn check_match(spec: &MatchSpec, at: &Place<'_>, faults: &mut Faults) -> Matcher {
+fn check_match(spec: &MatchSpec, at: &Location<'_>, faults: &mut Faults) -> Matcher {
     let path = spec.path.as_ref().and_then(|path| {
         path.parse().map_err(|why| faults.add(&at.key("path"), why, "a path that starts with `/`")).ok()
     });
@@ -258,7 +258,7 @@ fn check_match(spec: &MatchSpec, at: &Place<'_>, faults: &mut Faults) -> Matcher
 }
 
 /// The descriptors that the rule is for. A domain without entries, or entries without a domain, is a mistake.
-fn check_descriptor(spec: &MatchSpec, at: &Place<'_>, faults: &mut Faults) -> Option<DescriptorMatch> {
+fn check_descriptor(spec: &MatchSpec, at: &Location<'_>, faults: &mut Faults) -> Option<DescriptorMatch> {
     let (domain, entries) = match (&spec.domain, &spec.entries) {
         (None, None) => return None,
         (Some(domain), Some(entries)) => (domain, entries),
@@ -284,7 +284,7 @@ fn check_descriptor(spec: &MatchSpec, at: &Place<'_>, faults: &mut Faults) -> Op
         );
     }
     let fix = "`key`, `key=value` or `key=val*e`, where `*` stands for any text";
-    let entry = |(at, entry): (Place<'_>, &str)| {
+    let entry = |(at, entry): (Location<'_>, &str)| {
         entry.parse().map_err(|why: DescriptorMatchError| faults.add(&at, why, fix)).ok()
     };
     let mut entries: Vec<EntryPattern> = each(entries, &at.key("entries")).filter_map(entry).collect();
@@ -299,7 +299,7 @@ fn check_descriptor(spec: &MatchSpec, at: &Place<'_>, faults: &mut Faults) -> Op
 }
 
 /// The payer of a descriptor is the descriptor: there is no request in which another could be found.
-fn check_descriptor_rule(spec: &RuleSpec, plans: Option<&RulePlans>, at: &Place<'_>, faults: &mut Faults) {
+fn check_descriptor_rule(spec: &RuleSpec, plans: Option<&RulePlans>, at: &Location<'_>, faults: &mut Faults) {
     if spec.key.is_some() {
         faults.add(&at.key("key"), "the entries of a descriptor are the key", "leave `key` out");
     }
@@ -310,7 +310,7 @@ fn check_descriptor_rule(spec: &RuleSpec, plans: Option<&RulePlans>, at: &Place<
 }
 
 /// Only a request of Envoy's has several descriptors, and only Envoy says what has been used by hits.
-fn refuse_descriptor_options(spec: &RuleSpec, at: &Place<'_>, faults: &mut Faults) {
+fn refuse_descriptor_options(spec: &RuleSpec, at: &Location<'_>, faults: &mut Faults) {
     let options = [
         ("late", spec.late == Some(true)),
         ("replaces", spec.replaces.is_some()),
@@ -323,7 +323,7 @@ fn refuse_descriptor_options(spec: &RuleSpec, at: &Place<'_>, faults: &mut Fault
     }
 }
 
-fn check_key(words: &[String], at: &Place<'_>, faults: &mut Faults) -> KeyList {
+fn check_key(words: &[String], at: &Location<'_>, faults: &mut Faults) -> KeyList {
     if words.is_empty() {
         return KeyList::default();
     }
@@ -357,7 +357,7 @@ fn refuses_replaced(other: &Rule) -> Option<(String, &'static str)> {
 fn check_references(
     id: &str,
     listed: &[String],
-    at: &Place<'_>,
+    at: &Location<'_>,
     rules: &[Rule],
     refuses: Refuses,
     faults: &mut Faults,

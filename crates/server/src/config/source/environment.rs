@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use serde_json::Value;
 
 use super::faults::Faults;
-use super::place::Place;
+use super::location::Location;
 use super::tree::{Table, from_toml_value};
 use super::usual::UNMATCHED;
 
@@ -138,7 +138,7 @@ pub(super) fn overlay(
                 0 => "add the item to the file".to_owned(),
                 _ => format!("an index from 0 to {}", length - 1),
             };
-            faults.add(&Place::variable(name), message, fix);
+            faults.add(&Location::variable(name), message, fix);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use toml::de::{DeTable, DeValue};
 
-use super::place::{Path, Place, Root};
+use super::location::{Location, Path, Root};
 use super::{disclosure, environment};
 use crate::config::origin::Origin;
 use crate::registry::Quarantine;
@@ -79,7 +79,7 @@ impl Faults {
         self.quarantine.take().unwrap_or_default()
     }
 
-    pub(crate) fn add(&mut self, at: &Place<'_>, message: impl fmt::Display, fix: impl fmt::Display) {
+    pub(crate) fn add(&mut self, at: &Location<'_>, message: impl fmt::Display, fix: impl fmt::Display) {
         self.add_path(at.path(), message, fix);
     }
 
@@ -109,13 +109,13 @@ impl Faults {
     }
 
     /// Whether there is a fault at this place. A value of the wrong type counts as absent, and is a fault already.
-    pub(crate) fn has(&self, at: &Place<'_>) -> bool {
+    pub(crate) fn has(&self, at: &Location<'_>) -> bool {
         let path = at.path();
         self.found.iter().any(|found| found.path == path)
     }
 
     /// The value, or a fault that it is missing.
-    pub(crate) fn required<T>(&mut self, at: &Place<'_>, key: &str, value: Option<T>) -> Option<T> {
+    pub(crate) fn required<T>(&mut self, at: &Location<'_>, key: &str, value: Option<T>) -> Option<T> {
         if value.is_none() && !self.has(&at.key(key)) {
             let message = format!("`{}` has no `{key}`", at.path().name());
             self.add(&at.key(key), message, format_args!("add `{key} = …`"));

@@ -4,8 +4,8 @@
 mod disclosure;
 mod environment;
 mod faults;
+mod location;
 mod pieces;
-mod place;
 mod reader;
 mod suggest;
 mod tree;
@@ -21,9 +21,9 @@ pub(crate) use self::environment::environment;
 pub(super) use self::environment::near_misses;
 pub use self::faults::ConfigError;
 pub(crate) use self::faults::Faults;
-pub(crate) use self::place::Place;
-pub(super) use self::place::in_file;
-use self::place::{has_file_keys, in_json};
+pub(crate) use self::location::Location;
+pub(super) use self::location::in_file;
+use self::location::{has_file_keys, in_json};
 pub(super) use self::reader::wrong;
 use self::reader::{TreeReader, hide, hide_json_keys, keys_of};
 pub(super) use self::suggest::did_you_mean;
@@ -80,7 +80,7 @@ fn tables() -> Vec<(&'static str, Vec<String>)> {
 /// Reads a JSON object into a type. `None` if there are faults, and an error if it is no such object at all.
 pub(super) fn read_json<T: DeserializeOwned>(
     text: &[u8],
-    at: &Place<'_>,
+    at: &Location<'_>,
     faults: &mut Faults,
 ) -> Result<Option<T>, String> {
     let first = match serde_json::from_slice(text) {
@@ -143,7 +143,7 @@ impl<'r> Tables<'r> {
         for key in table.keys().filter(|key| !KEYS.split(", ").any(|known| known == *key)) {
             let guess = did_you_mean(key, KEYS.split(", "));
             let message = format!("the file has no key `{key}`");
-            faults.add(&Place::FILE.key(key).spelling(), message, format!("{guess}it takes {KEYS}"));
+            faults.add(&Location::FILE.key(key).spelling(), message, format!("{guess}it takes {KEYS}"));
         }
         Self { table, reader: TreeReader { variables, faults } }
     }
@@ -164,7 +164,7 @@ impl<'r> Tables<'r> {
 
     pub(super) fn one<T: Default + DeserializeOwned>(&mut self, key: &str) -> T {
         let value = self.table.shift_remove(key);
-        value.and_then(|value| self.reader.read(value, &Place::FILE.key(key), &[])).unwrap_or_default()
+        value.and_then(|value| self.reader.read(value, &Location::FILE.key(key), &[])).unwrap_or_default()
     }
 
     /// A table that two types describe together.
@@ -172,7 +172,7 @@ impl<'r> Tables<'r> {
         &mut self,
         key: &str,
     ) -> (A, B) {
-        let at = Place::FILE.key(key);
+        let at = Location::FILE.key(key);
         let mut one = Table::new();
         let Some(mut other) = self.table.shift_remove(key) else { return Default::default() };
         let keys = keys_of::<A>();
@@ -187,7 +187,7 @@ impl<'r> Tables<'r> {
         let value = self.table.shift_remove(key)?;
         if !value.is_string() {
             self.reader.faults.add(
-                &Place::FILE.key(key),
+                &Location::FILE.key(key),
                 format_args!("`{key}` is not text"),
                 "this takes text in quotes",
             );
@@ -196,7 +196,7 @@ impl<'r> Tables<'r> {
     }
 
     pub(super) fn list<T: Default + DeserializeOwned>(&mut self, key: &str, tidy: fn(&mut Value)) -> Vec<T> {
-        let at = Place::FILE.key(key);
+        let at = Location::FILE.key(key);
         let items = match self.structured(key) {
             None => return Vec::new(),
             Some(Value::Array(items)) => items,
@@ -214,7 +214,7 @@ impl<'r> Tables<'r> {
     }
 
     fn plans(&mut self) -> Vec<PlanSpec> {
-        let at = Place::FILE.key("plans");
+        let at = Location::FILE.key("plans");
         let plans = match self.structured("plans") {
             None => return Vec::new(),
             Some(Value::Object(plans)) => plans,

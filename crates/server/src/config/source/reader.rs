@@ -11,7 +11,7 @@ use serde_path_to_error::Segment;
 
 use super::environment;
 use super::faults::Faults;
-use super::place::{Path, Place, in_file, in_json};
+use super::location::{Location, Path, in_file, in_json};
 use super::suggest::did_you_mean;
 use crate::secret::mask_typed;
 
@@ -87,7 +87,7 @@ impl TreeReader<'_> {
     pub(super) fn read<T: DeserializeOwned>(
         &mut self,
         mut value: Value,
-        at: &Place<'_>,
+        at: &Location<'_>,
         others: &[String],
     ) -> Option<T> {
         if !value.is_object() {
@@ -204,7 +204,7 @@ struct Taken {
 
 impl Taken {
     /// The way to a value before anything was removed: items of lists have moved up since.
-    fn path(&self, at: &Place<'_>, steps: &[String]) -> Path {
+    fn path(&self, at: &Location<'_>, steps: &[String]) -> Path {
         let mut path = at.path();
         for step in steps {
             let mut step = step.strip_suffix(UNKNOWN).unwrap_or_else(|| in_file(step)).to_owned();

@@ -52,14 +52,32 @@ fn every_page_is_in_the_index_of_the_guide() {
     }
 }
 
-/// The pages whose links are checked, beside those whose blocks are.
-const LINKED: [&str; 5] =
-    ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md"];
+/// Folders of the repository's root that hold no pages of the project.
+const NO_PAGES: [&str; 4] = [".cache", ".git", "node_modules", "target"];
+
+/// Every page of the repository: the guide, the decisions, the results, and the READMEs of crates and folders.
+fn linked_pages(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|why| panic!("{}: {why}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths
+        .flat_map(|path| {
+            if path.is_dir() {
+                let skipped = path.file_name().is_some_and(|name| NO_PAGES.iter().any(|skip| name == *skip));
+                if skipped { Vec::new() } else { linked_pages(&path) }
+            } else {
+                let is_page = path.extension().is_some_and(|ending| ending == "md");
+                if is_page { vec![path] } else { Vec::new() }
+            }
+        })
+        .collect()
+}
 
 #[test]
 fn every_link_leads_to_a_file_and_to_a_heading() {
-    for page in pages().into_iter().chain(LINKED.map(str::to_owned)) {
-        let path = root().join(&page);
+    let pages = linked_pages(&root());
+    assert!(pages.len() > 100, "{} pages were found", pages.len());
+    for path in pages {
+        let page = path.display();
         let text = read(&path);
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if link.contains("://") {

@@ -1,13 +1,15 @@
-//! Clients that are generated from docs/openapi.json, compiled, and used on a real server.
+//! Clients that are generated from what `spile openapi` prints, compiled, and used on a real server.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use super::openapi::printed;
 use crate::support::Process;
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+/// The name of the document in the folder that [`with_document`] makes.
+const DOCUMENT: &str = "openapi.json";
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache/openapi-python-client/bin/python");
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache/openapi-typescript/node");
 const NODE_MODULES: &str =
@@ -15,12 +17,13 @@ const NODE_MODULES: &str =
 
 #[test]
 fn the_description_is_valid_openapi() {
-    run(Command::new(PYTHON).args(["-m", "openapi_spec_validator", DOCUMENT]));
+    let folder = with_document();
+    run(Command::new(PYTHON).args(["-m", "openapi_spec_validator", DOCUMENT]).current_dir(&folder));
 }
 
 #[test]
 fn a_generated_python_client_asks_and_administers() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = with_document();
     // TOML is text to the generator, and there is no formatter for it to run.
     write(&folder, "config.yml", "content_type_overrides: {application/toml: text/plain}\npost_hooks: []\n");
     run(Command::new(PYTHON)
@@ -34,7 +37,7 @@ fn a_generated_python_client_asks_and_administers() {
 
 #[test]
 fn a_generated_typescript_client_asks_and_administers() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = with_document();
     std::os::unix::fs::symlink(NODE_MODULES, folder.path().join("node_modules")).expect("the folder is ours");
     let tool = |path: &str| {
         let mut command = Command::new(NODE);
@@ -47,6 +50,13 @@ fn a_generated_typescript_client_asks_and_administers() {
     let shape = ["--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"];
     run(tool("typescript/bin/tsc").args(["--strict", "client.ts"]).args(shape));
     use_it(Command::new(NODE).arg("client.js").current_dir(&folder));
+}
+
+/// A folder with the document in it.
+fn with_document() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder, DOCUMENT, &printed());
+    folder
 }
 
 /// Runs a client that takes the addresses of both listeners and the token.
