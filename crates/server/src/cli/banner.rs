@@ -111,7 +111,8 @@ impl fmt::Display for Banner<'_> {
         }
         if let Some(gateway) = gateway {
             let (scheme, routes) = (scheme(&config.gateway.tls), config.routes.len());
-            writeln!(f, "  gateway {scheme}://{gateway}   forwards {routes} routes")?;
+            let plural = if routes == 1 { "" } else { "s" };
+            writeln!(f, "  gateway {scheme}://{gateway}   forwards {routes} route{plural}")?;
         }
         writeln!(f, "  store  {}   when it fails: {}", config.store.url, config.store.on_failure)?;
         write!(f, "  plans ")?;
