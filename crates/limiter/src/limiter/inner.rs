@@ -130,23 +130,25 @@ impl<S: Store> LimiterInner<S> {
         let now = self.fallback.clock.now();
         let share = match self.spend_leases(charges, options, asked, now) {
             Some(Ok(decision)) => return Ok(decision),
-            Some(Err(share)) if share.portion.is_some() => return Err(Some(Box::new(share))),
-            share => share.and_then(Result::err),
+            Some(Err(share)) => Some(Box::new(share)),
+            None => None,
         };
-        let (source, answer) = if is_late {
-            (DecisionSource::Store, Err(StoreError::TimedOut(options.deadline(self.deadline))))
-        } else {
-            let rest = share.as_ref().and_then(LeaseShare::rest);
-            let Some(denial) = self.denied_nearby(rest.as_ref().unwrap_or(charges), now) else {
-                return Err(share.map(Box::new));
-            };
-            let denial = match share {
-                Some(share) => share.outcome(&denial, now),
-                None => denial,
-            };
-            (DecisionSource::DenyCache, Ok(denial))
+        if share.as_ref().is_some_and(|share| share.portion.is_some()) {
+            return Err(share);
+        }
+        if is_late {
+            let late = Err(StoreError::TimedOut(options.deadline(self.deadline)));
+            return Ok(self.conclude_specially(charges, options, late, DecisionSource::Store, Some(now)));
+        }
+        let rest = share.as_ref().and_then(|share| share.rest());
+        let Some(denial) = self.denied_nearby(rest.as_ref().unwrap_or(charges), now) else {
+            return Err(share);
         };
-        Ok(self.conclude(charges, options, answer, source, Some(now)))
+        let denial = match share {
+            Some(share) => share.outcome(&denial, now),
+            None => denial,
+        };
+        Ok(self.conclude(charges, options, Ok(denial), DecisionSource::DenyCache, Some(now)))
     }
 
     /// The denial that the store would return, if a recent one still holds.
