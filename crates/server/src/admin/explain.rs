@@ -107,7 +107,7 @@ fn host(host: Option<&str>) -> Result<String, Fault> {
     Ok(host.to_string())
 }
 
-/// The parameter that is wrong.
+/// The invalid parameter.
 const fn field_of(why: &AskError) -> &'static str {
     match why {
         AskError::Identity(_) => "key",

@@ -77,7 +77,7 @@ impl ConfigCommand {
     }
 }
 
-/// A configuration that works, and the registry that it was checked with, if there is one.
+/// A valid configuration, and the registry that it was checked with, if there is one.
 struct CheckedConfig {
     config: Config,
     registry: Option<(usize, String)>,
@@ -180,7 +180,7 @@ impl fmt::Display for RegistryPlace {
 }
 
 impl RegistryPlace {
-    /// All that is kept there. Changes nothing.
+    /// Reads every entry. Changes nothing.
     fn read(&self, config: &Config, patience: Patience) -> anyhow::Result<Offered> {
         let url = match self {
             Self::File(path) => {

@@ -113,7 +113,7 @@ fn headline(explained: &Value) -> String {
     format!("{} {outcome}{rule}{plans}", shown(&explained["key"]))
 }
 
-/// The row of a bucket, with who pays if that is another key, and a mark at the one that decides.
+/// The row of a bucket, with the payer if it is another key, and a mark if this bucket decides.
 fn with_payer(explained: &Value, bucket: &Value) -> [String; 6] {
     let mut row = row(bucket);
     if bucket["decides"] == true {

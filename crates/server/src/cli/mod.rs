@@ -1,4 +1,4 @@
-//! The command line: what was typed, and who carries it out.
+//! The command line: parses the arguments and runs the command.
 
 mod admin;
 mod ask;
@@ -111,7 +111,7 @@ enum CliCommand {
 }
 
 impl Cli {
-    /// Does what was asked for.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<CommandOutcome> {
         match self.command {
             CliCommand::Serve(args) => args.run().map(CommandOutcome::done),
@@ -146,7 +146,7 @@ pub fn complain(what: &str) {
     }
 }
 
-/// Whether the arguments are those of a server that logs in JSON. They may be ones that cannot be parsed.
+/// True if the arguments are those of a server that logs in JSON, even if they cannot be parsed.
 fn asks_for_json(arguments: impl IntoIterator<Item = String>, variable: Option<&str>) -> bool {
     let arguments: Vec<String> = arguments.into_iter().skip(1).collect();
     let flag = arguments.iter().enumerate().find_map(|(at, argument)| {

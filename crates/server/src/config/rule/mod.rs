@@ -1,4 +1,4 @@
-//! Rules: as they are written, and checked so that every name they use exists.
+//! Rules as they are written, and the checks that every name they use exists.
 
 mod check;
 
@@ -12,7 +12,7 @@ use super::spec::Source;
 use super::value::{TextOrTexts, table};
 use crate::input::tokens::Tokens;
 
-/// The words of `plans` that are no plan.
+/// The words of `plans` that do not name a plan.
 const TENANT: &str = "tenant";
 const UNLIMITED: &str = "unlimited";
 const BANNED: &str = "banned";
@@ -50,8 +50,8 @@ pub(crate) struct RuleSpec {
     fixed_cost: Option<bool>,
     /// Whether it blocks.
     mode: Option<RuleMode>,
-    /// Whether the hits of Envoy's descriptors have been used already (`apply_on_stream_done`): they are charged whether or not
-    /// they are there, into debt. No hits ask whether a token is there.
+    /// Whether the hits of Envoy's descriptors have been used already (`apply_on_stream_done`): they are charged even if they are not
+    /// available, into debt. Zero hits ask whether a token is available.
     late: Option<bool>,
     /// The policy while the store fails. By default that of the store.
     #[serde(alias = "on_failure")]
