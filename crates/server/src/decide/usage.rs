@@ -12,16 +12,16 @@ use crate::input::tokens::Tokens;
 
 /// The usage of a tenant under its plan and its own limits.
 ///
-/// It is read from the buckets of the key `tenant:ID`: those that each rule charges whose `key` is the tenant and whose `plans` are
-/// the tenant's.
+/// It is read from the buckets of the key `tenant:ID`: those charged by rules whose `key` is the tenant and whose `plans` are the
+/// tenant's.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TenantUsage {
-    /// Which tenant.
+    /// The id of the tenant.
     tenant: String,
     /// The plan that it holds.
     plan: String,
-    /// When that was, by the store's clock.
+    /// The time of the report, by the store's clock.
     #[schema(format = DateTime)]
     at: String,
     /// Its quotas, in the order of the plan.

@@ -31,7 +31,7 @@ pub(super) fn status_alone(decision: &Decision) -> DescriptorStatus {
     binding(|| decision.limits().iter(), decision)
 }
 
-/// The status of a descriptor whose hits had been used already: over the limit if more was used than was there.
+/// The status of a descriptor whose hits had been used already: over the limit if more was used than was available.
 pub(super) fn status_late(decision: &Decision) -> DescriptorStatus {
     match decision
         .limits()
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// The fields that the client is to see.
+/// The header fields for the client.
 pub(super) fn headers(decision: &Decision, wall: Micros, shown: HeaderFields) -> Vec<HeaderValue> {
     let mut fields = HeaderMap::new();
     shown.write(decision, wall, &mut fields);

@@ -66,8 +66,8 @@ pub(crate) async fn reserve(
     Ok(reply_with_fields(status(&ruling), &ruling, decider.wall_now(), body))
 }
 
-/// Makes a reservation cost what it did in the end, once and by one amount, however often it is sent: less is given back, more is
-/// charged, into debt if need be. Each limit that it charged is settled at `cost`, or at its entry in `costs`, even if rules and plans
+/// Settles a reservation at its final cost, once and by one amount, however often it is sent: a lower cost is refunded, a higher one is
+/// charged, into debt if necessary. Each limit that it charged is settled at `cost`, or at its entry in `costs`, even if rules and plans
 /// have changed since.
 #[utoipa::path(
     post,

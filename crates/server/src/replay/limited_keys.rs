@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use spile_core::Micros;
 use std::hash::BuildHasher;
 
-/// Keys that are held at most. At the bound, those that were limited least make room.
+/// The most keys that are held. At the bound, those that were limited least are evicted.
 const MOST: usize = 65_536;
 
 /// A key that was limited under a rule.
@@ -68,7 +68,7 @@ impl LimitedKeys {
         all.into_iter().take(most).cloned().collect()
     }
 
-    /// How many keys there are: a lower bound once some have made room.
+    /// The number of keys: a lower bound once some have been evicted.
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }

@@ -71,7 +71,7 @@ pub(crate) fn url_secrets(url: &str) -> Vec<Range<usize>> {
         return all;
     };
     let start = scheme.len() + 3;
-    // A password may hold any letter, also one that should end it.
+    // A password may hold any character, including one that should end it.
     let user = rest.rfind('@');
     let hosts_at = user.map_or(0, |at| at + 1);
     let hosts_end = rest[hosts_at..].find(['/', '?', '#']).map_or(rest.len(), |end| hosts_at + end);
@@ -103,7 +103,7 @@ fn is_host(text: &str, is_certain: bool) -> bool {
     is_port && (is_ipv6 || (is_name && is_known))
 }
 
-/// The message without what is hidden elsewhere: each of these texts, and their words.
+/// The message without these hidden texts and their words.
 pub(crate) fn without<'s>(message: &str, hidden: impl IntoIterator<Item = &'s str>) -> String {
     let mut shown = message.to_owned();
     for secret in hidden {

@@ -14,11 +14,11 @@ pub struct Listeners {
     pub http: TcpListener,
     /// Health and metrics.
     pub admin: TcpListener,
-    /// Envoy's rate limit service, where there is one.
+    /// Envoy's rate limit service, if it is enabled.
     pub grpc: Option<TcpListener>,
-    /// The Redis protocol, where it is spoken.
+    /// The Redis protocol, if it is enabled.
     pub resp: Option<TcpListener>,
-    /// The reverse proxy, where there is one.
+    /// The reverse proxy, if it is enabled.
     pub gateway: Option<TcpListener>,
 }
 
