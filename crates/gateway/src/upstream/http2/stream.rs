@@ -42,9 +42,8 @@ struct Http2Exchange {
     silence: IdleTimer,
 }
 
-/// A request without a response yet. If the client disconnects at once, the request is cancelled a moment later: many
-/// servers take a connection with requests that are cancelled at once for an attack (rapid reset), and close it with
-/// all of its streams.
+/// A request without a response yet. If the client disconnects at once, the request is cancelled a moment later: many servers treat a
+/// connection with requests that are cancelled at once as an attack (rapid reset), and close it with all of its streams.
 struct PendingResponse {
     /// `None` once there is a response or an error.
     response: Option<ResponseFuture>,
