@@ -14,7 +14,7 @@ pub struct HistoryQuery {
     #[serde(deserialize_with = "within::<_, 1440>")]
     #[cfg_attr(feature = "dashboard", param(nullable = false, minimum = 1, maximum = 1440))]
     pub minutes: Option<u64>,
-    /// Decisions by rule or by tenant. By rule, if it is left out: every decision has a rule, if only an empty one.
+    /// Decisions by rule or by tenant. By rule if it is left out: every decision has a rule, which may be empty.
     #[cfg_attr(feature = "dashboard", param(nullable = false))]
     pub by: Option<GroupBy>,
     /// Only this rule or tenant.

@@ -26,7 +26,7 @@ pub(crate) struct CounterTotals {
     pub(crate) outage: Option<OutageStart>,
     /// Decisions without the store up to the last tick.
     pub(crate) storeless_seen: StorelessCounts,
-    /// Decisions by what the store had said or given before.
+    /// Decisions from the deny cache or from leased tokens.
     pub(crate) nearby: NearbyCounts,
     limits: HashMap<SmolStr, OutcomeCounts>,
     unflushed: OutcomeCounts,
@@ -68,7 +68,7 @@ impl CounterTotals {
         match &info.subject {
             SeriesSubject::Decisions { rule, limit } => {
                 self.unflushed += counts;
-                // Without a name: requests that no limit applies to.
+                // Requests that no limit applies to have an empty name.
                 if !limit.is_empty() {
                     *self.limits.entry(limit.clone()).or_default() += counts;
                 }
