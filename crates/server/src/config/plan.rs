@@ -14,7 +14,7 @@ use super::spec::Source;
 use super::value::{HoldSpan, LeaseSpan, tables};
 use crate::input::tokens::Tokens;
 
-/// The most calendars. Beyond it, tickets add none, because anyone may have written them.
+/// Above this number of calendars, tickets add none, because anyone may have written a ticket.
 const MOST_CALENDARS: usize = 2_000;
 /// The units of a limit.
 const UNITS: &str = "`requests`, `tokens` or a currency in lower case, as in `usd`";
