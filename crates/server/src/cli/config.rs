@@ -20,15 +20,15 @@ use crate::secret::mask;
 /// Commands on a configuration.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Says whether a server would run with a file, and if not, everything that is wrong with it.
+    /// Reports whether a server would run with a file, and if not, everything that is wrong with it.
     Check {
         /// The file; `--config` names it just as well. `spile.toml`, if there is neither.
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
         #[command(flatten)]
         serve: ServeArgs,
-        /// Also says which entries of this registry would be in quarantine with the file: the file of an embedded store,
-        /// or the URL of a Redis. The exit code is 1 if there are any.
+        /// Also reports which entries of this registry would be in quarantine with the file: the file of an embedded store, or the URL of
+        /// a Redis. The exit code is 1 if there are any.
         #[arg(long, value_name = "FILE_OR_URL")]
         registry: Option<RegistryPlace>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! A connection to a server, encrypted if its URL says so.
+//! A connection to a server, over TLS if the scheme is `https`.
 
 use std::env::var_os;
 

@@ -36,7 +36,7 @@ pub(super) struct DirectArgs {
     config: Option<PathBuf>,
 }
 
-/// A store that is asked without a server.
+/// A store that is used without a server.
 pub(super) struct Direct {
     decider: Decider,
     /// The file to which a changed embedded store is saved.

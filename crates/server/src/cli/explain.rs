@@ -18,8 +18,8 @@ use crate::input::segment;
 pub(super) struct ExplainArgs {
     /// Who pays, with its kind in front: `tenant:acme`, `ip:203.0.113.7`.
     key: String,
-    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request of `--path`, or the one that denied the key last, or
-    /// `default`.
+    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request of `--path`, or the one that denied the
+    /// key last, or `default`.
     #[arg(long, value_name = "ID")]
     rule: Option<String>,
     /// The path of a request, to look at the rule and at the limits of the gateway's route that are for it.

@@ -69,13 +69,13 @@ enum CliCommand {
     /// Turns limits of another program into a configuration.
     #[command(subcommand)]
     Convert(ConvertCommand),
-    /// Spends a key's tokens, and says whether it may.
+    /// Spends a key's tokens, and reports whether it may.
     Check(AskArgs),
-    /// Says whether a key might, and spends nothing.
+    /// Reports whether a key might, and spends nothing.
     Peek(AskArgs),
     /// Shows every bucket of a key.
     Inspect(BucketArgs),
-    /// Says why a key is limited: the rule, its buckets, its last denials, and what to change.
+    /// Reports why a key is limited: the rule, its buckets, its last denials, and what to change.
     Explain(ExplainArgs),
     /// Makes every bucket of a key full again.
     Reset(BucketArgs),
@@ -92,7 +92,7 @@ enum CliCommand {
     Reload(ReloadArgs),
     /// Runs an access log through a configuration: who would have been limited, when, and by which rule.
     Replay(ReplayArgs),
-    /// Says whether a server is ready, for container engines.
+    /// Reports whether a server is ready, for container engines.
     Health(HealthArgs),
     /// Shows a running server in the terminal.
     Top(TopArgs),

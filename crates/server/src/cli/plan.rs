@@ -72,7 +72,7 @@ pub(super) struct LimitFlags {
     /// How long a permit is held unless it is renewed, as in `30s`, which it is if this is left out.
     #[arg(long, value_name = "TIME", requires = "concurrency")]
     hold: Option<String>,
-    /// How many tokens late charges may take beyond what is there; as many as the limit holds, if it is left out.
+    /// How many tokens late charges may take beyond the available ones; as many as the limit holds, if it is left out.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
     debt: Option<Amount>,
     /// The unit that it counts in: `requests`, `tokens`, or a currency such as `usd`, whose smallest amount is a millionth.

@@ -52,7 +52,7 @@ pub(super) enum TenantCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Shows what a tenant has used of its quotas, and what is there under its rates.
+    /// Shows a tenant's usage of its quotas, and the tokens left under its rates.
     Usage {
         /// Whose.
         id: String,

@@ -33,7 +33,7 @@ const MOST: usize = 64;
 #[derive(Clone, Default, Eq, PartialEq)]
 pub(super) struct NamedTexts(Vec<(String, String)>);
 
-/// Checks the collector that `[observe]` names, with the header fields and attributes that are sent along with spans.
+/// Checks the collector that `[observe]` names, with the header fields and attributes that accompany spans.
 pub(super) fn check(
     observe: &ObserveConfig,
     ratio: f64,

@@ -62,7 +62,7 @@ pub(crate) struct JwtSpec {
     plan_claim: Option<String>,
 }
 
-/// `[gateway.access_log]`: where a line about each request is written. There is no access log without this table.
+/// `[gateway.access_log]`: the destination and format of a line for each request. There is no access log without this table.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AccessLogSpec {

@@ -137,7 +137,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads environment variables alone.
+    /// Reads only environment variables.
     pub fn from_environment(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, LoadError> {

@@ -72,7 +72,7 @@ pub(crate) struct PlanSpec {
     pub(crate) source: Option<Source>,
 }
 
-/// One limit: of a plan's chain, or a tenant's own in place of one there.
+/// One limit: of a plan's chain, or a tenant's own that replaces one of them.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = Limit)]

@@ -221,7 +221,7 @@ impl Control {
     ) -> Result<Changed, ControlError> {
         let mut registry = self.registry.lock().await;
         for _ in 0..TRIES {
-            // The change must build on one that was just made through another instance.
+            // Reads changes that were just made through another instance, so that this one builds on them.
             self.catch_up_with(&mut registry).await?;
             let config = self.config();
             let standing = Entry::one(&config, which);

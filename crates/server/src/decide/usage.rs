@@ -76,7 +76,7 @@ struct RateLevel {
     /// Tokens owed, because late charges took more than was left.
     #[schema(value_type = f64, minimum = 0)]
     owed: Tokens,
-    /// Tokens that come back, and in what time.
+    /// The tokens that come back, and their period.
     #[schema(examples("1/s"))]
     refill: String,
     /// Milliseconds until it is full.

@@ -89,8 +89,8 @@ fn told(status: &LimitStatus, over: bool, decision: &Decision) -> DescriptorStat
     }
 }
 
-/// Tokens per the shortest unit in which they are a whole number, or the refill itself if there is no such unit. A number that is not
-/// whole is rounded down.
+/// Tokens in the shortest unit of time that gives a whole number, or the refill itself if no unit does. A number that is not whole is
+/// rounded down.
 fn per_unit(limit: &Limit) -> (u32, TimeUnit) {
     let rate = match limit.shape() {
         Shape::Rate(rate) => rate,

@@ -1,6 +1,6 @@
 //! Writes decisions as JSON straight into a buffer, because this is the service's most frequent work.
 //!
-//! Names of limits are made of letters, digits and `._-/`, so nothing here needs escaping.
+//! Names of limits consist of letters, digits and `._-/`, so nothing here needs escaping.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn write_ruling(out: &mut Vec<u8>, ruling: &Ruling, charged_at: fn(&Decision) ->
         EnforcedDecision::Unlimited => text(out, UNLIMITED),
     }
     if let Some(watched) = ruling.shadow.first() {
-        // Ids of rules are made of the same letters as names of limits.
+        // Ids of rules consist of the same characters as names of limits.
         quoted(out, ",\"shadow\":{\"ruleId\":", &watched.rule);
         text(out, if watched.would_allow() { ",\"allowed\":true" } else { ",\"allowed\":false" });
         match watched.limited_by() {

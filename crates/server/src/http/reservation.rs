@@ -24,10 +24,10 @@ use crate::input::tokens::TypedTokens;
 use crate::input::typed::{Object, Ttl, TypedQuestion, TypedReserve, TypedSettle, bound_of, parse};
 use crate::openapi::{InvalidQuestion, ReserveQuestion, Reserved, SettleQuestion, Settled};
 
-/// How long a reservation can be settled unless it says otherwise.
+/// How long a reservation can be settled by default.
 const USUAL_TTL: Duration = Duration::from_secs(300);
 
-/// Charges an estimate, which `/v1/settle` makes exact. Denied like a check; what is not settled in time stays charged.
+/// Charges an estimate, which `/v1/settle` makes exact. Denied like a check; a reservation that is not settled in time stays charged.
 #[utoipa::path(
     post,
     path = "/v1/reserve",

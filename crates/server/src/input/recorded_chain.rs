@@ -12,7 +12,7 @@ use crate::config::LimitSpec;
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedChain<'a> {
-    /// Asked again to find the limits in force.
+    /// Evaluated again to find the limits in force.
     #[serde(borrow)]
     question: TypedQuestion<'a>,
     /// Whether its rule was in shadow mode.
@@ -36,8 +36,8 @@ struct RecordedBucket {
 }
 
 impl RecordedBucket {
-    /// The limit by which it is settled or held: `asked` is the one that the question leads to, `in_force` that or the one of the plan,
-    /// which for a tenant may be another. `None` if the record is not a limit.
+    /// The limit under which it is settled or held. `asked` is the limit that the question leads to; `in_force` is that limit or the
+    /// plan's, which may differ for a tenant. `None` if the record is not a limit.
     fn limit_now(&self, asked: Option<Limit>, in_force: Option<Limit>) -> Option<Limit> {
         // A record is not trusted, so a limit is read from it only if it has to be.
         match in_force {

@@ -28,7 +28,7 @@ struct StartedLog {
 pub(crate) fn start(config: &LogConfig) {
     let (filter, level) = reload::Layer::new(config.level.targets().clone());
     let log = tracing_subscriber::registry().with(filter);
-    // A line that cannot be written is lost. Saying so on stderr would panic if stderr is what cannot be written to.
+    // A line that cannot be written is lost. Reporting that on stderr would panic if stderr itself is closed.
     let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let started = match config.format {
         LogFormat::Text => log.with(lines.with_ansi(false)).try_init(),

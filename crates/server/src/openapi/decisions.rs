@@ -166,7 +166,7 @@ pub(crate) struct PermitQuestion {
     permit: String,
 }
 
-/// The id of a reservation, and what it cost in the end.
+/// The id of a reservation, and its final cost.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"id": "eyJyYW5kb20iOiJxZ2Z4WWJwTFJtLVFyWjRfYzhyUjNBIiwidHRsX3VzIjo5MDAwMDAwMCwiY2hhcmdlcyI6eyJxdWVzdGlvbiI6eyJydWxlSWQiOiJkZWZhdWx0IiwiaWRlbnRpdHkiOiJ1c2VyOjEyMyIsImNvc3QiOjB9LCJrZXlzIjpbInVzZXI6MTIzIl0sImJ1Y2tldHMiOlt7ImtleSI6MCwibmFtZSI6ImZyZWUiLCJsaW1pdCI6eyJjYXBhY2l0eSI6MTAsInJlZmlsbCI6IjEvcyJ9LCJjb3N0Ijo4fV19fQ", "cost": 3})))]
@@ -624,7 +624,7 @@ mod tests {
         Ruling::by(&chain, decision)
     }
 
-    /// The document's members of an object, by the schema that it is made of.
+    /// The document's members of an object, by its schema.
     fn members(schema: RefOr<Schema>) -> BTreeSet<String> {
         let RefOr::T(Schema::Object(object)) = schema else { panic!("it is an object") };
         object.properties.keys().cloned().collect()

@@ -1,5 +1,5 @@
-//! The description of both listeners in `OpenAPI` 3.1: generated from the code, served at `/openapi.json`, and
-//! printed by `spile openapi`. Tests compare it with what the listeners do.
+//! The description of both listeners in `OpenAPI` 3.1: generated from the code, served at `/openapi.json`, and printed by `spile
+//! openapi`. Tests compare it with the behaviour of the listeners.
 //!
 //! The admin listener's routes and their descriptions come from the same lines. The decision API is routed by a separate table, and a
 //! test compares the two.

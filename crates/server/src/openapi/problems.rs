@@ -69,7 +69,7 @@ answers! {
         problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
         problem(403, "No token is configured, so the path is closed; or a page of another site asks.", &[]),
         other_method();
-    /// The store could not be asked.
+    /// The store did not answer.
     StoreFailed: problem(503, "The store did not answer.", &["Retry-After"]);
     /// The name in the path cannot be read.
     BadName: problem(400, "The name in the path, the query or a header field is malformed.", &[]);

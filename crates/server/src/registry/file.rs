@@ -399,8 +399,8 @@ mod tests {
         file.write("plans/a", DOCUMENT, &entries(&[])).expect("the disk works");
         drop(file);
         let whole = std::fs::read(&path).expect("it was written");
-        // Three bytes say where the file ends, and the rest follows there. Bytes within are left alone: the database believes
-        // the sizes that it finds, and some are more memory than there is.
+        // Three bytes are the length at which the file is cut, and the rest is appended there. Bytes inside are not changed: the database
+        // trusts the sizes that it reads, and some exceed the memory.
         spile_testkit::fuzz::fuzz("registry-file", &[], |input| {
             let (length, behind) = input.split_at(input.len().min(3));
             let length = length.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte));

@@ -31,7 +31,7 @@ pub(super) struct LimitedKeys {
     hasher: RandomState,
     most: usize,
     keys: HashMap<u64, LimitedKey>,
-    /// By how much a count may be too low: what a key had each time when it made room.
+    /// By how much a count may be too low: the sum of the thresholds below which keys were evicted.
     pub(super) error: u64,
 }
 
@@ -60,7 +60,7 @@ impl LimitedKeys {
         known.longest_wait = known.longest_wait.max(wait);
     }
 
-    /// The `most` that were limited most, and how many there are.
+    /// Returns up to `most` keys, those that were limited most first.
     pub(super) fn top(&self, most: usize) -> Vec<LimitedKey> {
         let mut all: Vec<&LimitedKey> = self.keys.values().collect();
         let order = |key: &&LimitedKey| (std::cmp::Reverse(key.count), key.first, key.key.clone());

@@ -1,7 +1,7 @@
 //! `spile replay`: what a configuration would have done to the requests of an access log.
 //!
-//! A door like the others: lines become facts, the policy says what is owed, the decider decides, at the times of the log.
-//! This module must not know how a rule matches or how a bucket is counted, and decides nothing itself.
+//! It works like any door, at the times of the log: lines become facts, the policy returns what is owed, and the decider decides. This
+//! module must not know how a rule matches or how a bucket is counted, and decides nothing itself.
 
 mod clock;
 mod csv;

@@ -1,4 +1,4 @@
-//! One configuration, and what it decides about the requests of a log.
+//! One configuration, and its decisions about the requests of a log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,7 +163,7 @@ impl Scenario {
             principal,
             credential,
             tenant,
-            // A log does not say when requests ended, so that none is at work when the next one comes.
+            // A log does not record when requests end, so every request counts as finished when the next one arrives.
             holds_permits: true,
             ..Facts::new(&request.method, request.path.matched(), headers)
         };

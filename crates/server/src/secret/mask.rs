@@ -144,7 +144,7 @@ fn user_info(text: &str, is_url: bool) -> Option<Range<usize>> {
         let skipped = host.rfind(']').map_or(0, |end| end + 1);
         if let Some((name, port)) = host[skipped..].split_once(':') {
             let is_port = skipped + name.len() > 0 && port.bytes().all(|byte| byte.is_ascii_digit());
-            // Advice on what to write is no secret.
+            // Advice on the syntax is not a secret.
             let is_advice = (name, port) == ("HOST", "PORT");
             if !is_port && !is_advice {
                 return Some(host_at + skipped + name.len() + 1..text.len());

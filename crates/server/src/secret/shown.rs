@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The schemes that some setting takes. What is close to one is a misspelt scheme.
+/// The schemes that some setting accepts. A similar word is a misspelt scheme.
 const SCHEMES: [&str; 8] =
     ["memory", "redis", "rediss", "unix", "redis-sentinel", "redis-cluster", "http", "https"];
 /// The longest text that is shown because it is plain.
@@ -60,8 +60,8 @@ pub fn mask_typed(typed: &str) -> String {
     shown
 }
 
-/// The parts of a URL that may be secret: all but a scheme that is known or almost so, hosts with their ports, and a database.
-/// All of it if it is no such URL.
+/// The parts of a URL that may be secret: all but a scheme that is known or almost so, hosts with their ports, and a database. All of it
+/// if it is not such a URL.
 pub(crate) fn url_secrets(url: &str) -> Vec<Range<usize>> {
     let all = std::iter::once(0..url.len()).collect();
     if url.strip_suffix(':').is_some_and(is_word) {

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::config::Listen;
 
-/// One bound socket per listener. Port 0 takes a free one, which is what tests do.
+/// One bound socket per listener. Port 0 takes a free port, as tests do.
 #[derive(Debug)]
 pub struct Listeners {
     /// The decision API and the sample endpoint.

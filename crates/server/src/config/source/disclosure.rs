@@ -99,7 +99,7 @@ const GUARDED_NAMES: [&str; 10] = [
     "time",
     "protocols",
 ];
-/// Keys whose values are URLs. They are shown without what may be secret in them.
+/// Keys whose values are URLs. They are shown without the parts that may be secret.
 const URLS: [&str; 3] = ["url", "upstream", "otlp"];
 /// Keys whose values are files. They are shown if they look like a path.
 const FILES: [&str; 2] = ["_file", "file"];

@@ -55,7 +55,7 @@ impl<'a> Location<'a> {
     /// The whole file.
     pub(crate) const FILE: Self = Self { before: None, step: Step::File };
 
-    /// An environment variable that is no value of the file.
+    /// An environment variable that sets no value of the file.
     pub(crate) const fn variable(name: &'a str) -> Self {
         Self { before: None, step: Step::Variable(name) }
     }

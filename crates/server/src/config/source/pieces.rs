@@ -15,7 +15,7 @@ use super::tree::{Table, from_toml};
 const LARGE: usize = 256 * 1024;
 /// The number of bytes that are parsed at once.
 const PIECE: usize = 64 * 1024;
-/// Takes the place of a piece in the rest of the text: a table of a list, so that it is refused wherever the piece would be.
+/// Replaces a piece in the rest of the text. It is a table of a list, so that it is refused wherever the piece would be.
 const STAND_IN: &str = "[[_]]\n";
 const STAND_IN_NAME: &str = "_";
 

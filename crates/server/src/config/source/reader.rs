@@ -82,8 +82,8 @@ pub(super) struct TreeReader<'r> {
 }
 
 impl TreeReader<'_> {
-    /// Reads one table. `None` if it is no table, or has too many mistakes. `others` are keys that it may have besides
-    /// those of the type.
+    /// Reads one table. `None` if it is not a table, or has too many faults. `others` are keys that it may have besides those of the
+    /// type.
     pub(super) fn read<T: DeserializeOwned>(
         &mut self,
         mut value: Value,
@@ -198,7 +198,7 @@ impl TreeReader<'_> {
 #[derive(Default)]
 struct Taken {
     removed: Vec<Path>,
-    /// Texts of variables that were replaced by what they may mean.
+    /// Texts of variables that were replaced by their guessed values.
     guessed: Vec<Path>,
 }
 
@@ -259,7 +259,7 @@ fn remove(value: &mut Value, steps: &[String]) -> bool {
     }
 }
 
-/// Guesses the value of a variable that is no text: a value of TOML, or texts with commas between them.
+/// Guesses the value of a variable that is not text: a value of TOML, or texts with commas between them.
 fn guess(text: &str) -> Value {
     super::tree::from_toml_value(text).filter(|value| !value.is_string()).unwrap_or_else(|| {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());

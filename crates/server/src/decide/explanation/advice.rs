@@ -11,7 +11,7 @@ use super::{ExplainQuestion, ExplainedOutcome, Explanation, RuleChoice, ShadowOu
 use crate::decide::buckets::{refill, rough};
 
 impl Explanation {
-    /// The sentences. `of_route` says why the gateway's route refuses the caller.
+    /// Returns the sentences. `of_route` is why the gateway's route refuses the caller.
     pub(super) fn advice(
         &self,
         asked: &ExplainQuestion<'_>,

@@ -132,8 +132,7 @@ pub(crate) enum ExplainedOutcome {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ExplainedBucket {
-    /// Who pays. Another key than the one that was asked about, if the rule has one key for all, or if the bucket is of a
-    /// route.
+    /// Who pays. It differs from the requested key if the rule has one key for all, or if the bucket is of a route.
     key: String,
     /// Whether it is this bucket that decides: the one that denies, or else the emptiest.
     decides: bool,

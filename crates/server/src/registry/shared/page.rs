@@ -7,7 +7,7 @@ use super::mirror::{Mirror, Version};
 /// The next step after a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NextPage {
-    /// There is no more.
+    /// There are no more pages.
     Done,
     /// The next page.
     More,

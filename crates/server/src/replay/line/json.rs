@@ -26,7 +26,7 @@ pub(crate) enum LogField {
     Uri,
     /// The request line, in place of method and path.
     Request,
-    /// The host that was asked for.
+    /// The requested host.
     Host,
     /// The user that was authenticated.
     User,
@@ -368,7 +368,7 @@ struct Scalars;
 /// Scalars, or an object to walk through: `request` is a line in one log and an object in another.
 struct ScalarsOrObject<'w, 'l>(ObjectWalk<'w, 'l>);
 
-/// Implements what visitors of scalars have in common.
+/// Implements the common methods of visitors of scalars.
 macro_rules! scalars {
     () => {
         type Value = Vec<JsonScalar<'l>>;

@@ -30,7 +30,7 @@ pub(crate) struct LogRecord {
     pub(crate) user: Option<SmolStr>,
     /// The tenant's id, if the log has a field for it.
     pub(crate) tenant: Option<SmolStr>,
-    /// Those header fields that the log has and that were asked for.
+    /// The requested header fields that the log has.
     pub(crate) headers: HeaderMap,
 }
 
