@@ -224,7 +224,7 @@ mod tests {
         (tunnel, client, upstream)
     }
 
-    /// How long the tunnel goes on.
+    /// How long the tunnel stays open.
     async fn ends(tunnel: JoinHandle<()>) -> Duration {
         let start = Instant::now();
         tunnel.await.unwrap();

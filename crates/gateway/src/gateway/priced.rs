@@ -27,7 +27,7 @@ pub(super) struct PricedRequest {
     pub(super) detachment: Detachment,
 }
 
-/// The end of an exchange, with everything that the response is made of.
+/// The end of an exchange, with all parts of the response.
 struct PricedAnswer {
     config: Arc<ActiveConfig>,
     context: RequestContext,

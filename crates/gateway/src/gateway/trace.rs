@@ -61,7 +61,7 @@ fn note_upstream(endpoint: &UpstreamEndpoint) {
     }
 }
 
-/// Why there is no answer, in the words of the metric `gateway_upstream_failures_total` as far as it has one.
+/// Why there is no answer. Uses the labels of the metric `gateway_upstream_failures_total` where they exist.
 const fn error_type(refusal: &GatewayRefusal) -> &'static str {
     match refusal {
         GatewayRefusal::Unreachable => "unreachable",

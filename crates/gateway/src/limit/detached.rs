@@ -155,7 +155,7 @@ impl DetachedExchange {
         }
     }
 
-    /// Counts that it was cut because more than [`MAX_DETACHED_BYTES`] of its answer came.
+    /// Counts that it was cut because more than [`MAX_DETACHED_BYTES`] of its answer arrived.
     pub(crate) fn count_too_large(&self) {
         self.detachment.exchanges.cut_by_size.increment(1);
     }

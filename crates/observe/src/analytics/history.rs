@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{GroupBy, Scope, within};
 use crate::metrics::OutcomeCounts;
 
-/// Selects what a chart shows. Without any field it is all decisions of the last day.
+/// Selects what a chart shows. Without any field, it selects all decisions of the last day.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]

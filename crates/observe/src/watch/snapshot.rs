@@ -39,7 +39,7 @@ pub struct Snapshot {
     /// Why it is slow or lost. `None` while it is well.
     #[serde(default)]
     pub store_message: Option<String>,
-    /// Since when it is out of reach, and what was decided without it since then. `None` while the store answers.
+    /// When the store went out of reach, and the decisions since then. `None` while it answers.
     #[serde(default)]
     pub outage: Option<StoreOutage>,
     /// Whether keys are in plain text. If not, every key is shown as a hash.

@@ -260,7 +260,7 @@ impl LimitSpec {
         spec.check(&Location::FILE, &mut Faults::default())
     }
 
-    /// True if no member of a limit is set.
+    /// True if no member except the name is set.
     fn is_empty(&self) -> bool {
         *self == Self { name: self.name.clone(), ..Self::default() }
     }

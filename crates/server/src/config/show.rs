@@ -161,7 +161,7 @@ mod tests {
         ];
         spile_testkit::fuzz::fuzz("config", &words, |bytes| {
             let text = String::from_utf8_lossy(bytes).into_owned();
-            // The folder does not exist, so that no file that the configuration names is read.
+            // The folder does not exist, so no file that the configuration names is read.
             let parse = |text| Config::parse(Path::new("/nowhere/spile.toml"), text, []);
             match parse(text) {
                 Ok(config) => {

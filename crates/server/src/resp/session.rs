@@ -105,7 +105,7 @@ pub(super) struct ClientSession {
 }
 
 impl RespPeer {
-    /// Fails if the client has closed its side of the connection: it could be gone, so that it must hold no permit.
+    /// Fails if the client has closed its side of the connection: it could be gone, so it must hold no permit.
     async fn refuse_if_gone(&self) -> Result<(), RespReply> {
         // Lets the runtime notice.
         yield_now().await;

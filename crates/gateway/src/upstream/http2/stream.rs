@@ -79,8 +79,8 @@ impl Drop for PendingResponse {
 }
 
 impl Http2Stream {
-    /// Sends a request and waits for the header of the response. On an error, the rest of the body is put back into
-    /// `upload`. If `await_answer`, the wait goes on even if the client does not send its whole body.
+    /// Sends a request and waits for the header of the response. On an error, the rest of the body is put back into `upload`. If
+    /// `await_answer`, the wait continues even if the client does not send its whole body.
     pub(crate) async fn send(
         mut self,
         head: Request<()>,
