@@ -1,11 +1,11 @@
-//! The service: what answers `spile serve`.
+//! The service behind `spile serve`.
 //!
 //! Each door (HTTP API, forward-auth, gateway, gRPC, RESP, command line) turns bytes into facts, asks the policy what is
 //! owed, asks the limiter once, and renders the decision. Everything that comes from outside (flags, files, bodies) is parsed
 //! here at the edge; the crates below see only types that cannot be wrong. This crate must not know how a bucket is
 //! counted, nor make charges itself.
 
-// These panic where the reader is gone or the disk is full.
+// These macros panic if the reader is gone or the disk is full.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod admin;

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use spile_server::cli::{Cli, complain};
 use spile_server::{mask, mask_typed};
 
-/// Requests allocate small and free fast, on many threads: what mimalloc is made for.
+/// mimalloc suits requests, which make many small, short-lived allocations on several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 /// Prints help if it was asked for. A bad flag gets one line.
 fn explain(why: &clap::Error) -> ExitCode {
     if !why.use_stderr() {
-        // Nothing sensible is left to do where even the help cannot be printed.
+        // If even the help cannot be printed, there is nothing else to do.
         let _printed = why.print();
         return ExitCode::SUCCESS;
     }

@@ -36,8 +36,8 @@ impl AnchoredCounter {
         counter
     }
 
-    /// The current time. Calls `correct` at most ten times a second, with the microseconds by which the wall clock is ahead and those
-    /// since the last call. It returns by how much to move the clock from then on.
+    /// The current time. `correct` is called at most ten times a second with two arguments, in microseconds: how far the wall clock is
+    /// ahead, and the time since the last call. It returns the correction to apply from then on.
     #[inline]
     pub(super) fn now(&self, correct: impl FnOnce(i64, u64) -> i64) -> Micros {
         let now_us = self.read_us().1;

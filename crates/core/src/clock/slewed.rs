@@ -6,7 +6,7 @@ use super::counter::AnchoredCounter;
 use super::{Clock, Wall};
 use crate::Micros;
 
-/// The clock runs at most one part in this many fast or slow to meet the wall clock.
+/// The slew rate, as a divisor: the clock runs at most `1 / SLEW` fast or slow to meet the wall clock.
 const SLEW: u64 = 100;
 /// The longest interval that one correction covers, in microseconds.
 const LONGEST_US: u64 = 1_000_000;
@@ -64,7 +64,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const HOUR: Duration = Duration::from_secs(3_600);
-    /// The year 2020, before this code was written.
+    /// The start of 2020, earlier than any time of the system's clock.
     const LONG_AGO: Micros = Micros::from_secs(1_577_836_800);
 
     #[test]

@@ -13,8 +13,8 @@ use crate::{
 };
 
 /// Why a request was allowed or denied.
-// As wide as a word: it is the niche of `Option<Decision>`, and a decision around a narrow tag is moved in odd pieces, at which the
-// processor stalls.
+// One machine word wide: it is the niche of `Option<Decision>`. Around a narrower tag, a decision is moved in pieces of odd sizes, which
+// stall the processor.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 #[repr(u64)]
@@ -49,9 +49,9 @@ pub enum DecisionSource {
     Local,
     /// The failure policy alone.
     Policy,
-    /// A recent denial of the store that still holds.
+    /// A cached denial of the store that is still valid.
     DenyCache,
-    /// Tokens that this instance took from the store earlier.
+    /// Leased tokens, which this instance took from the store in advance.
     Lease,
 }
 
@@ -70,7 +70,7 @@ pub struct LimitStatus<L = NamedLimit> {
 }
 
 impl LimitStatus {
-    /// Returns the bucket at this moment under the limit of `other`: a bucket keeps its tokens when its limit is scaled.
+    /// Returns the state of this bucket under the limit of `other`, because a bucket keeps its tokens when its limit is scaled.
     #[must_use]
     pub fn under_limit_of(&self, other: &Self) -> Self {
         Self { limit: other.limit.clone(), ..self.clone() }
@@ -148,7 +148,7 @@ impl<L: Borrow<NamedLimit>> LimitStatus<L> {
     {
         let limits = limits.into_iter().enumerate();
         let binding = if allowed {
-            // How often a bucket covers the cost is a fraction. Fractions are compared by cross multiplication, which is exact.
+            // The number of costs that a bucket covers is a fraction, and cross multiplication compares fractions exactly.
             let fraction = |(index, status): (usize, &'s Self)| {
                 let asked = status.cost.amount().max(status.limit().quantum());
                 (index, status, i128::from(status.available().micro()), i128::from(asked.micro()))
@@ -323,9 +323,8 @@ impl<L> Decision<L> {
         self.may_have_run
     }
 
-    /// The limit that binds: on a denial the one with the longest wait, otherwise the one that will deny first. That is the one whose
-    /// bucket covers the fewest requests of the same cost, a cost of zero counting as a quantum. A tie goes to the one that takes longer
-    /// to fill, then to the first of the chain.
+    /// The limit that binds: on a denial the one with the longest wait, otherwise the one whose bucket covers the fewest further requests
+    /// of this cost, where zero counts as a quantum. A tie goes to the one that takes longer to fill, then to the first of the chain.
     #[inline]
     pub fn binding(&self) -> &LimitStatus<L> {
         match self.limits.only() {
@@ -352,12 +351,13 @@ impl<L: Borrow<NamedLimit>> Decision<L> {
         self.binding().at()
     }
 
-    /// When the store charged the request, by its clock: a refund names it. `None` if the store charged nothing.
+    /// When the store charged the request, by the store's clock. A refund contains it. `None` if the store charged nothing.
     pub fn charged_at(&self) -> Option<Micros> {
         let by_store = matches!(self.source, DecisionSource::Store | DecisionSource::Lease);
         let charged =
             self.reason == Reason::Ok && by_store && self.limits.iter().any(|limit| limit.cost > Cost::ZERO);
-        // Parts of a chain that was split may be decided by different clocks: the earliest returns nothing to a later window.
+        // The parts of a split chain may be decided by different clocks. The earliest is safe: a refund then returns nothing to a later
+        // window.
         if charged { self.limits.iter().map(LimitStatus::at).min() } else { None }
     }
 

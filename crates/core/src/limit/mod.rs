@@ -139,7 +139,7 @@ impl Limit {
         self.unit
     }
 
-    /// The smallest amount that a question of cost 0 asks for.
+    /// The smallest amount of the unit, which must be available for a cost of zero to pass.
     pub const fn quantum(&self) -> Amount {
         self.unit.quantum()
     }
@@ -230,8 +230,8 @@ impl Limit {
         }
     }
 
-    /// The limit by which charges under `former` are settled: this one, unless its shape is another. Of two rates the slower counts, so
-    /// that the time in between mints nothing.
+    /// The limit under which charges under `former` are settled: this one, or `former` if the shapes differ. Of two rates, the slower
+    /// refill applies, so that the time since the charge mints no tokens.
     #[must_use]
     pub fn settling(&self, former: &Self) -> Self {
         match (self.rate(), former.rate()) {

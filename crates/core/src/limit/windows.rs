@@ -39,7 +39,7 @@ pub trait Windows: fmt::Debug + fmt::Display + Send + Sync {
     /// The usual length of a window: 30 days for a month.
     fn period(&self) -> Duration;
 
-    /// No window is longer than this.
+    /// The maximum length of a window.
     fn longest(&self) -> Duration;
 }
 
@@ -108,7 +108,7 @@ impl QuotaWindows {
         self.0.windows.period()
     }
 
-    /// No window is longer than this.
+    /// The maximum length of a window.
     pub fn longest(self) -> Duration {
         self.0.windows.longest()
     }

@@ -21,14 +21,14 @@ pub trait PlanRegistry: Send + Sync {
         Vec::new()
     }
 
-    /// Calls `visit` with the plan of that name, and returns whether there is one. A registry that can show a plan in place saves
-    /// every decision a copy.
+    /// Calls `visit` with the plan of that name, and returns whether there is one. A registry that can pass a reference to a stored plan
+    /// saves a copy in every decision.
     fn visit(&self, name: &str, visit: &mut dyn FnMut(&Plan)) -> bool {
         self.plan(name).inspect(visit).is_some()
     }
 
-    /// Lends the plan of that name if this thread has cached it. `None` does not mean that there is no such plan:
-    /// [`visit`](Self::visit) decides that. A registry that lends plans allows decisions without a copy of any part of the plan.
+    /// Returns a reference to the plan of that name if this thread has cached it. `None` does not mean that there is no such plan:
+    /// [`visit`](Self::visit) decides that. Decisions on a lent plan copy no part of it.
     fn lend(&self, _name: &str) -> Option<Ref<'_, Plan>> {
         None
     }
@@ -104,7 +104,7 @@ impl InMemoryPlans {
 
     #[inline]
     fn seen(&self) -> &RefCell<ThreadCache> {
-        // The version is read first: plans that are newer than it are read once more.
+        // The version is read before the plans, so that plans that are newer than it are read again.
         self.seen.get_or(|| {
             let version = self.version.load(Ordering::Acquire);
             RefCell::new(ThreadCache { version, plans: self.plans.load_full(), last: 0 })

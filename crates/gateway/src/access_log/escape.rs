@@ -1,4 +1,4 @@
-//! Escapes what clients chose, so that a line stays one line and a terminal that shows it is not steered.
+//! Escapes text that clients control, so that a record stays on one line and cannot send control sequences to a terminal.
 
 use std::io::Write;
 

@@ -20,7 +20,7 @@ impl AccessLogFormat {
     }
 }
 
-/// The names of the fields beside those of the combined format, in both formats, and what each says.
+/// The names and values of the fields that both formats have besides those of the combined format.
 fn fields(record: &FinishedRecord) -> [(&'static str, &[u8]); 7] {
     let FinishedRecord { route, upstream, rule, limit, decision, tenant, .. } = record;
     [

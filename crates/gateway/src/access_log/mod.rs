@@ -1,7 +1,7 @@
 //! The access log: one line for each request, written by a dedicated thread.
 //!
-//! Requests put what is known of them into a bounded queue and never wait. If the queue is full, the line is dropped and
-//! counted. No line holds a credential: header fields that carry one are not read here.
+//! Requests put their records into a bounded queue and never wait. If the queue is full, the line is dropped and counted. No line holds a
+//! credential: header fields that carry one are not read here.
 
 mod escape;
 mod line;
@@ -89,7 +89,7 @@ enum Message {
 #[derive(Default)]
 struct WriterRequests {
     reopen: AtomicBool,
-    /// Told once all lines that were in the queue before are written.
+    /// Notified once all lines that were queued before are written.
     flushed: Mutex<Option<SyncSender<()>>>,
     /// Lines that did not fit into the queue, since the last warning.
     dropped: AtomicU64,
@@ -118,7 +118,7 @@ impl AccessLog {
         Ok(Self(Arc::new(AccessLogState { settings, clock, queue, requests, dropped })))
     }
 
-    /// Closes the file and opens it again by its name, so that a file that was renamed meanwhile is let go.
+    /// Closes the file and opens it again by its name, so that a file that was renamed meanwhile is released.
     pub(crate) fn reopen(&self) {
         self.0.requests.reopen.store(true, Ordering::Release);
         self.wake();

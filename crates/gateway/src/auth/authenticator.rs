@@ -1,4 +1,4 @@
-//! Finds out which caller a credential belongs to.
+//! Determines the caller that a credential belongs to.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -86,8 +86,8 @@ impl Authenticator {
     }
 }
 
-/// The token of `Authorization: Bearer …`. `None` if the header is absent or of another scheme. Two `Authorization`
-/// headers are refused: the upstream might believe the one that was not checked here. So is a token that is not UTF-8.
+/// The token of `Authorization: Bearer …`. `None` if the header is absent or of another scheme. Two `Authorization` headers are refused:
+/// the upstream might use the one that was not checked here. So is a token that is not UTF-8.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
     let values = headers.get_all(AUTHORIZATION);
     let Some(token) = values.iter().find_map(bearer_token) else { return Ok(None) };

@@ -8,7 +8,7 @@ pub(crate) struct Caller {
     pub(crate) tenant: Option<CallerTenant>,
     /// The user that a signed token names.
     pub(crate) principal: Option<String>,
-    /// Whether the API key came as a bearer token.
+    /// True if the API key was sent as a bearer token.
     pub(crate) key_in_bearer: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where a request came from, and which proxies are believed about it.
+//! Where a request came from, and which proxies are trusted to describe it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName};
 use spile_policy::single_value;
 use spile_tower::client::{ClientAddress, Forwarding, Networks};
 
-/// The proxies whose headers about clients are believed.
+/// The proxies whose headers about clients are trusted.
 #[derive(Debug)]
 pub(crate) struct TrustedProxies {
     networks: Networks,
@@ -19,7 +19,7 @@ pub(crate) struct TrustedProxies {
 pub(crate) struct Downstream {
     /// The other end of the connection.
     pub(crate) peer: IpAddr,
-    /// The client: the peer, or whom trusted proxies name in its place.
+    /// The client: the peer, or the one that trusted proxies name instead.
     pub(crate) client: IpAddr,
     /// Whether the peer is a trusted proxy.
     pub(crate) trusted: bool,
@@ -40,7 +40,7 @@ impl TrustedProxies {
         Downstream { peer, client, trusted: self.networks.contain(peer), secure }
     }
 
-    /// The user that a trusted proxy says it has authenticated. The header is ignored if any other peer sends it.
+    /// The user that a trusted proxy has authenticated. The header is ignored if any other peer sends it.
     pub(crate) fn principal<'h>(&self, downstream: &Downstream, headers: &'h HeaderMap) -> Option<&'h str> {
         if downstream.trusted { single_value(headers, &self.principal_header) } else { None }
     }

@@ -241,7 +241,7 @@ fn read_keys(path: &Path, kind: JwtKeyFile) -> Result<Vec<TokenKey>, FileLoadErr
     }
 }
 
-/// Whether the key may be used to verify signatures with this algorithm. A key that does not say is accepted.
+/// Whether the key may be used to verify signatures with this algorithm. A key without that information is accepted.
 fn is_for_signing(jwk: &Jwk, algorithm: KeyAlgorithm) -> bool {
     let (named, usage) = (jwk.common.key_algorithm, jwk.common.public_key_use.as_ref());
     named.is_none_or(|named| named == algorithm)

@@ -252,7 +252,7 @@ impl<'a> Attempt<'a> {
         outbound: &'s mut OutboundRequest<'_>,
         upload: &'s mut Upload,
     ) -> impl Future<Output = Result<Response<UpstreamBody>, AttemptError>> + Send + 's {
-        // An upgrade must not agree on HTTP/2 in the handshake, for HTTP/2 has no upgrades.
+        // An upgrade must not agree on HTTP/2 in the handshake, because HTTP/2 has no upgrades.
         let upgrades = self.endpoint.upstream.speaks_tls() && outbound.parts.headers.contains_key(UPGRADE);
         let pooled = if upgrades || !may_reuse { None } else { self.pool.checkout() };
         *reused = pooled.is_some();

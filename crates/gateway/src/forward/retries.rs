@@ -1,4 +1,4 @@
-//! When a request is retried. A request must not run twice by surprise, and retries must not bury a failing upstream.
+//! When a request is retried. A request must not run twice unexpectedly, and retries must not overload a failing upstream.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -7,7 +7,7 @@ const UNDER_WAY: u8 = 1;
 /// An attempt got no answer after the upstream had got some of the request.
 const MAY_HAVE_RUN: u8 = 2;
 
-/// How far a request has come on its way to the upstreams, over all attempts.
+/// The progress of sending a request to the upstreams, over all attempts.
 #[derive(Debug, Default)]
 pub(crate) struct SendProgress(AtomicU8);
 

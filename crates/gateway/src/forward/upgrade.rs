@@ -16,12 +16,11 @@ use tokio::time::Instant;
 use super::headers::requested_upgrade;
 use crate::upstream::UpgradedUpstream;
 
-/// How long a WebSocket may be silent after its client has closed it: WebSocket knows no connection that is open one way, so
-/// that the client is gone.
+/// How long a WebSocket may be silent after its client has closed it: WebSocket has no half-open connections, so the client is gone.
 const CLIENT_GONE_WITHIN: Duration = Duration::from_millis(50);
 
-/// How long a WebSocket may be silent after its upstream has closed it. The client has to read what is under way, and to close
-/// it too: a connection that is reset before could lose it what it has not read.
+/// How long a WebSocket may be silent after its upstream has closed it. The client has to read the bytes in flight, and to close the
+/// connection, too: an earlier reset could discard bytes that it has not read.
 const UPSTREAM_GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// A client's request to switch its connection to another protocol.
@@ -74,8 +73,8 @@ fn allowed_protocol<'r>(request: &'r Parts, allowed: &[Box<str>]) -> Option<&'r 
 struct TunnelSilence {
     /// While both sides may send.
     open: Duration,
-    /// After the client has closed, and the upstream was notified. A protocol in which a side may finish sending and wait for
-    /// a long answer, as commands do that read their input to its end, has as much time as before.
+    /// After the client has closed, and the upstream was notified. The limit stays the same for protocols in which a side may finish
+    /// sending and wait for a long answer, like commands that read their input to its end.
     client_closed: Duration,
     /// After the upstream has closed, and the client was notified.
     upstream_closed: Duration,
@@ -161,7 +160,7 @@ struct TimedStream<'c, T> {
     activity: &'c LastActivity,
     /// Bytes that were read, from either side.
     passed: &'c AtomicU64,
-    /// Told when the other side has closed, and all that it has sent has been written to this one.
+    /// Notified when the other side has closed, and all its bytes have been written to this one.
     other_closed: &'c Notify,
 }
 
@@ -225,7 +224,7 @@ mod tests {
         (tunnel, client, upstream)
     }
 
-    /// How long the tunnel goes on.
+    /// How long the tunnel stays open.
     async fn ends(tunnel: JoinHandle<()>) -> Duration {
         let start = Instant::now();
         tunnel.await.unwrap();

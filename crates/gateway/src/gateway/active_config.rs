@@ -1,4 +1,4 @@
-//! The configuration that requests go by.
+//! The configuration that applies to requests.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ struct WorkerPools {
 }
 
 impl ActiveConfig {
-    /// Puts settings in force, for no worker yet. Routes that were served `before` keep what is known of their upstreams.
-    /// The policy stays if the settings have none.
+    /// Puts settings in force, for no worker yet. Routes that were served `before` keep the state of their upstreams. The policy stays if
+    /// the settings have none.
     pub(crate) fn new(settings: Settings, before: Option<&Self>) -> Result<Self, GatewayBuildError> {
         let Settings { routes, jwt, trusted, principal_header, refusals, policy } = settings;
         if let Some(route) = routes.iter().find(|route| route.upstreams.is_empty()) {
@@ -91,7 +91,7 @@ impl ActiveConfig {
 }
 
 impl WorkerPools {
-    /// One pool for each upstream, whichever routes lead to it. Those that were there `before` are kept.
+    /// One pool for each upstream, shared by all routes to it. Pools that existed `before` are kept.
     #[expect(
         clippy::mutable_key_type,
         reason = "upstreams are compared by the paths of their TLS files alone"

@@ -77,7 +77,7 @@ impl<S: Store> GatewayBuilder<S> {
         self
     }
 
-    /// Trusts proxies in these networks to say which client a request comes from.
+    /// Trusts proxies in these networks to name the client of a request.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
         self.settings = self.settings.trusted_proxies(networks);
         self
@@ -107,7 +107,7 @@ impl<S: Store> GatewayBuilder<S> {
         self
     }
 
-    /// Sets how many exchanges may go on after their client has gone, so that the cost of their answer is read.
+    /// Sets how many exchanges may continue after their client has disconnected, so that the cost of their answer is read.
     pub const fn detached(mut self, bounds: DetachedBounds) -> Self {
         self.detached = bounds;
         self

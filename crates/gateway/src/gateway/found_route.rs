@@ -1,4 +1,4 @@
-//! The route that a request would take, as other rooms see it.
+//! The route that a request would take, for other crates.
 
 use std::sync::Arc;
 

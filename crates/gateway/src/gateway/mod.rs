@@ -28,8 +28,7 @@ pub use settings::Settings;
 use active_config::ActiveConfig;
 use state::GatewayState;
 
-/// A reverse proxy that authenticates, limits and forwards. Cheap to clone; clones share routes, limits and what is
-/// known of upstreams.
+/// A reverse proxy that authenticates, limits and forwards. Cheap to clone; clones share routes, limits and the state of upstreams.
 ///
 /// Each call of [`serve`](Self::serve) has separate upstream connections. If it is served on one single-threaded
 /// runtime per core, each with a clone of the listening socket, requests never move between threads.
@@ -43,7 +42,7 @@ impl Gateway<()> {
 }
 
 impl<S: Store + 'static> Gateway<S> {
-    /// Serves connections to `listener` until `shutdown` resolves, then lets requests under way finish.
+    /// Serves connections to `listener` until `shutdown` resolves, then lets requests in flight finish.
     pub async fn serve(&self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         serve::serve(Arc::clone(&self.0), listener, shutdown).await;
     }
@@ -52,8 +51,7 @@ impl<S: Store + 'static> Gateway<S> {
 impl<S> Gateway<S> {
     /// Replaces the settings in one step, for all clones, or changes nothing if they are wrong.
     ///
-    /// Requests under way end as they began. Connections to upstreams that stay are kept, and so is what is known
-    /// of their health.
+    /// Requests in flight keep the old settings. For upstreams that stay, connections and health are kept.
     pub fn replace(&self, settings: Settings) -> Result<(), GatewayBuildError> {
         self.0.replace(settings)
     }
@@ -72,7 +70,7 @@ impl<S> Gateway<S> {
         Some(FoundRoute::new(route, config.auth.policy, self.0.clock.now()))
     }
 
-    /// Reads certificates and keys again, now and not only at the next second. Blocks while it reads.
+    /// Reads certificates and keys again, without waiting for the next second. Blocks while it reads.
     pub fn refresh_files(&self) {
         self.0.refresh_files();
     }

@@ -1,4 +1,4 @@
-//! Requests whose answers report what they cost: they go on if their client leaves, within bounds, and are settled once.
+//! Requests whose answers report their cost: they continue within bounds if their client disconnects, and are settled once.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::forward::body::ResponseBody;
 use crate::limit::{AnswerCosts, AnswerPrice, CallerKey, DetachedExchange, Detachment, RateDecision};
 use crate::refusal::GatewayRefusal;
 
-/// How far a request has come, and what it needs to go on without its client.
+/// The progress of a request, and the resources that it needs to continue without its client.
 pub(super) struct PricedRequest {
     pub(super) sent: SendProgress,
     pub(super) detachment: Detachment,
 }
 
-/// The end of an exchange, with everything that the response is made of.
+/// The end of an exchange, with all parts of the response.
 struct PricedAnswer {
     config: Arc<ActiveConfig>,
     context: RequestContext,
@@ -38,7 +38,7 @@ struct PricedAnswer {
 
 type RunningExchange = Pin<Box<dyn Future<Output = PricedAnswer> + Send>>;
 
-/// An exchange that is dropped if its client leaves. Once it has been sent, it goes on without the client.
+/// An exchange that is dropped if its client disconnects. Once it has been sent, it continues without the client.
 struct PricedExchange<S: Store + 'static> {
     /// `None` once there is an answer.
     running: Option<RunningExchange>,

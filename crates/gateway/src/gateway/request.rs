@@ -57,7 +57,7 @@ pub(super) struct AdmittedRequest {
     pub(super) decision: Option<Box<RateDecision>>,
 }
 
-/// A request that is refused, and what it was charged before.
+/// A request that is refused, and its charges so far.
 struct RejectedRequest {
     why: GatewayRefusal,
     decision: Option<Box<RateDecision>>,
@@ -265,8 +265,8 @@ impl<S: Store + 'static> Worker<S> {
         }
     }
 
-    /// Sends an admitted request to an upstream, and makes the client's response of its answer. `priced` if the answer reports
-    /// what it cost.
+    /// Sends an admitted request to an upstream, and turns its answer into the client's response. `priced` if the answer reports its
+    /// cost.
     #[expect(clippy::too_many_arguments, reason = "a struct of them would be kept twice in the future")]
     pub(super) async fn proxy(
         &self,
@@ -408,7 +408,7 @@ impl<S: Store + 'static> Worker<S> {
 }
 
 impl RequestContext {
-    /// Notes which upstream was tried last, for both logs.
+    /// Records which upstream was tried last, for both logs.
     fn failed(&mut self, FailedExchange { refusal, last_attempt }: FailedExchange) -> GatewayRefusal {
         if let Some((endpoint, _)) = &last_attempt {
             self.record.upstream(endpoint);

@@ -61,7 +61,7 @@ impl Settings {
         self
     }
 
-    /// Trusts proxies in these networks to say which client a request comes from.
+    /// Trusts proxies in these networks to name the client of a request.
     pub fn trusted_proxies(mut self, networks: Networks) -> Self {
         self.trusted = networks;
         self

@@ -1,4 +1,4 @@
-//! Settles requests at what their answers cost.
+//! Settles requests at the cost of their answers.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::GatewayState;
 use crate::forward::body::AnswerMeter;
 use crate::limit::{AnswerCosts, AnswerPrice, Detachment, RateDecision};
 
-/// An answer whose header is known, on a route whose answers report what they cost.
+/// An answer whose header is known, on a route whose answers report their cost.
 pub(super) struct AnswerHead<'a> {
     pub(super) source: &'a CostSource,
     /// The cost in the header.
@@ -23,7 +23,7 @@ impl<S: Store + 'static> GatewayState<S> {
     /// Settles a request whose answer has reported its cost in the header, or whose price does not depend on the body. Otherwise
     /// returns the meter that reads the body and settles at its end.
     ///
-    /// The response waits for the store if the cost is in the header, so that its own header shows what is left.
+    /// The response waits for the store if the cost is in the header, so that its own header shows the remaining tokens.
     pub(super) async fn settle_or_meter(
         self: &Arc<Self>,
         costs: &Arc<AnswerCosts>,

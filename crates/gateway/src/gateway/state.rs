@@ -26,7 +26,7 @@ pub(crate) struct GatewayState<S> {
     pub(crate) connector: Connector,
     pub(crate) bounds: Bounds,
     pub(crate) listener: Listener,
-    /// Exchanges that go on without their client.
+    /// Exchanges that continue without their client.
     pub(crate) detached: Arc<DetachedExchanges>,
     pub(crate) guesses: GuessLimiter,
     pub(crate) metrics: RequestMetrics,
@@ -59,7 +59,7 @@ impl<S> GatewayState<S> {
         config
     }
 
-    /// Replaces the settings, or changes nothing if they are wrong. Requests under way keep the old ones.
+    /// Replaces the settings, or changes nothing if they are wrong. Requests in flight keep the old ones.
     pub(crate) fn replace(&self, settings: Settings) -> Result<(), GatewayBuildError> {
         let mut configs = self.configs.lock();
         let new = ActiveConfig::new(settings, Some(&configs.current))?;

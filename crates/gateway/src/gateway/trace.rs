@@ -1,4 +1,4 @@
-//! How a request's trace goes on at the upstream, and what spans say of both.
+//! Continues a request's trace at the upstream, and sets the attributes of spans.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use spile_observe::trace::{
@@ -30,13 +30,13 @@ pub(super) fn write_traceparent(headers: &mut HeaderMap) {
     }
 }
 
-/// Notes the route that a request matches.
+/// Records the route that a request matches.
 pub(super) fn note_matched(route: &Route) {
     note_route(|| route.path.to_string());
     note("spile.route", || route.name.to_string());
 }
 
-/// Notes which upstream was asked, and what became of it.
+/// Records which upstream was asked, and the outcome.
 pub(super) fn note_exchange(answer: &Result<UpstreamResponse, FailedExchange>) {
     match answer {
         Ok(answer) => {
@@ -61,7 +61,7 @@ fn note_upstream(endpoint: &UpstreamEndpoint) {
     }
 }
 
-/// Why there is no answer, in the words of the metric `gateway_upstream_failures_total` as far as it has one.
+/// Why there is no answer. Uses the labels of the metric `gateway_upstream_failures_total` where they exist.
 const fn error_type(refusal: &GatewayRefusal) -> &'static str {
     match refusal {
         GatewayRefusal::Unreachable => "unreachable",

@@ -1,4 +1,4 @@
-//! The price of the answers of a route, and how often they reported what they cost.
+//! The price of the answers of a route, and how often they reported their cost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,7 +57,7 @@ impl AnswerCosts {
     pub(crate) fn price(&self, status: StatusCode, usage: AnswerUsage) -> AnswerPrice {
         let by_size = self.unread_cost.cost_of(usage.bytes);
         match usage.reported {
-            // A part of a document does not report what the whole of it cost.
+            // A part of a document does not report the cost of the whole.
             ReportedCost::Exact(tokens) if status != StatusCode::PARTIAL_CONTENT => {
                 AnswerPrice::Exactly(tokens)
             }
@@ -111,7 +111,7 @@ impl AnswerCosts {
         self.no_answer.increment(1);
     }
 
-    /// Counts a settlement that the store did not take.
+    /// Counts a settlement that the store did not accept.
     pub(crate) fn count_failed(&self, now: Micros) {
         self.failed.increment(1);
         self.log(now, "the store did not take what answers cost: their requests stay charged as at first");

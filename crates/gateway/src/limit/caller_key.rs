@@ -1,4 +1,4 @@
-//! Who a request counts for in the queue of an upstream.
+//! The caller that a request counts for in the queue of an upstream.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,5 +1,5 @@
-//! Exchanges that go on after their client has gone, so that the cost of their answer is read. They are bounded: in time, for each
-//! caller and in total.
+//! Exchanges that continue after their client has disconnected, so that the cost of their answer is read. They are bounded: in time, for
+//! each caller and in total.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ const USUAL_TOTAL: usize = 1_024;
 /// How many bytes of an answer are read without a client.
 pub(crate) const MAX_DETACHED_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How many exchanges may go on without their client, and for how long. One that is above a bound is cut, and costs what an answer
-/// costs that could not be read.
+/// How many exchanges may continue without their client, and for how long. An exchange above a bound is cut, and costs as much as an
+/// answer that could not be read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct DetachedBounds {
@@ -37,7 +37,7 @@ impl Default for DetachedBounds {
     }
 }
 
-/// Counts the exchanges of a gateway that go on without their client.
+/// Counts the exchanges of a gateway that continue without their client.
 #[derive(Debug)]
 pub(crate) struct DetachedExchanges {
     total: usize,
@@ -57,7 +57,7 @@ struct OpenExchanges {
     by_caller: HashMap<CallerKey, usize>,
 }
 
-/// The resources that an exchange needs to go on without its client.
+/// The resources that an exchange needs to continue without its client.
 #[derive(Clone, Debug)]
 pub(crate) struct Detachment {
     pub(crate) exchanges: Arc<DetachedExchanges>,
@@ -68,7 +68,7 @@ pub(crate) struct Detachment {
     pub(crate) closing: watch::Receiver<bool>,
 }
 
-/// An exchange that goes on without its client. It counts until this is dropped.
+/// An exchange that continues without its client. It counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct DetachedExchange {
     detachment: Detachment,
@@ -123,7 +123,7 @@ impl DetachedExchanges {
 }
 
 impl Detachment {
-    /// Lets the exchange go on without its client. `None` if a bound is reached: then it has to be cut.
+    /// Lets the exchange continue without its client. `None` if a bound is reached: then it has to be cut.
     pub(crate) fn detach(self) -> Option<DetachedExchange> {
         let exchanges = Arc::clone(&self.exchanges);
         if let Err(cut) = exchanges.count(&self.caller) {
@@ -155,7 +155,7 @@ impl DetachedExchange {
         }
     }
 
-    /// Counts that it was cut because more than [`MAX_DETACHED_BYTES`] of its answer came.
+    /// Counts that it was cut because more than [`MAX_DETACHED_BYTES`] of its answer arrived.
     pub(crate) fn count_too_large(&self) {
         self.detachment.exchanges.cut_by_size.increment(1);
     }

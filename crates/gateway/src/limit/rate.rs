@@ -27,7 +27,7 @@ pub(crate) struct RateLimits<S> {
     pub(crate) tracer: Option<Tracer>,
 }
 
-/// The decision about a request, and what was charged. Always boxed, to keep futures small.
+/// The decision about a request, and its charges. Always boxed, to keep futures small.
 #[derive(Clone)]
 pub(crate) struct RateDecision {
     owed: Owed,
@@ -93,7 +93,7 @@ impl<S: Store + 'static> RateLimits<S> {
         }
     }
 
-    /// The response to a denied request. `Retry-After` is always sent; what the limits are only if `shown`.
+    /// The response to a denied request. `Retry-After` is always sent; the limits only if `shown`.
     pub(crate) fn refusal(
         &self,
         (denied, now): (&Decision, Micros),

@@ -1,4 +1,4 @@
-//! Logs the 5xx responses that the gateway made itself, with their cause, and not more of them than a disk can take.
+//! Logs the 5xx responses that the gateway made itself, with their cause, at a bounded rate.
 
 use parking_lot::Mutex;
 use spile_core::Micros;
@@ -32,7 +32,7 @@ impl RefusalLog {
         }
     }
 
-    /// Tells how many responses were not logged, once their second is over.
+    /// Reports how many responses were not logged, once their second is over.
     pub(crate) fn tell_suppressed(&self, now: Micros) {
         self.0.lock().begin_second(now);
     }

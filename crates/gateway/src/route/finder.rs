@@ -1,4 +1,4 @@
-//! Which route a request goes to.
+//! Finds the route that a request goes to.
 
 use std::cmp::Reverse;
 
@@ -8,7 +8,7 @@ use super::settings::Route;
 
 /// Finds the route of a request: the one with the most specific host, then the one with the most specific path.
 ///
-/// The gateway finds routes by it, and so does every part that has to know where the gateway would send a request.
+/// The gateway uses it, and so does every part that has to know where the gateway would send a request.
 ///
 /// ```
 /// use spile_gateway::{Route, RouteFinder};

@@ -184,37 +184,36 @@ impl Route {
         self
     }
 
-    /// Sets where responses report what a request cost in the end. The difference to what was charged is charged or refunded,
-    /// even if the client leaves: a client that disconnects does not end the request, and the rest of the body is read for its
-    /// cost. If the cost is in the body, the upstream is asked for a whole one that is not compressed. Connections are not
-    /// upgraded without an [`upgrade_cost`](Self::upgrade_cost).
+    /// Sets where responses report the final cost of a request. The difference from the earlier charge is charged or refunded, even if
+    /// the client leaves: a client that disconnects does not end the request, and the rest of the body is read for its cost. If the cost
+    /// is in the body, the upstream is asked for a whole one that is not compressed. Connections are not upgraded without an
+    /// [`upgrade_cost`](Self::upgrade_cost).
     pub fn cost_from_response(mut self, source: CostSource) -> Self {
         self.cost_from_response = Some(source);
         self
     }
 
-    /// Sets what requests are charged in place of the cost of each rule, until their responses say what they cost.
+    /// Sets the charge that replaces the cost of each rule until responses report their cost.
     pub fn estimate(mut self, estimate: Estimate) -> Self {
         self.estimate = Some(estimate);
         self
     }
 
-    /// Sets the least that a response costs whose cost cannot be read. By default it is one token for every 4 bytes of the
-    /// body, and nothing if the cost is in a header field. No such response costs less than was charged before it.
+    /// Sets the minimum cost of a response whose cost cannot be read. By default it is one token for every 4 bytes of the body, and
+    /// nothing if the cost is in a header field. No such response costs less than the earlier charge.
     pub const fn unread_cost(mut self, cost: UnreadCost) -> Self {
         self.unread_cost = Some(cost);
         self
     }
 
-    /// Sets what an error of the upstream costs that does not report a cost. By default it is the cost of each rule, in place
-    /// of the estimate.
+    /// Sets the cost of an error of the upstream that reports no cost. By default it is the cost of each rule, in place of the estimate.
     pub const fn error_cost(mut self, cost: ErrorCost) -> Self {
         self.error_cost = cost;
         self
     }
 
-    /// Allows upgraded connections on a route with [`cost_from_response`](Self::cost_from_response), and charges their bytes in
-    /// both directions. They cost no less than was charged before.
+    /// Allows upgraded connections on a route with [`cost_from_response`](Self::cost_from_response), and charges their bytes in both
+    /// directions. They cost no less than the earlier charge.
     pub const fn upgrade_cost(mut self, price: BytesPerToken) -> Self {
         self.upgrade_cost = Some(price);
         self
@@ -245,7 +244,7 @@ impl Route {
         self.name == other.name && self.hosts == other.hosts
     }
 
-    /// Whether upgraded connections are refused, because nothing says what they cost.
+    /// True if upgraded connections are refused, because they have no price.
     pub(crate) const fn refuses_upgrades(&self) -> bool {
         self.cost_from_response.is_some() && self.upgrade_cost.is_none()
     }

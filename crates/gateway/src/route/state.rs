@@ -13,7 +13,7 @@ use crate::limit::{AdaptiveLimit, AnswerCosts};
 use crate::refusal::GatewayRefusal;
 use crate::upstream::LoadBalancer;
 
-/// A route and what all workers know of its upstreams. Lives until the next reload, which takes over what is known.
+/// A route and the state of its upstreams, which all workers share. Lives until the next reload, which takes over that state.
 #[derive(Debug)]
 pub(crate) struct RouteState {
     pub(crate) settings: Route,
@@ -22,12 +22,12 @@ pub(crate) struct RouteState {
     pub(crate) retries: Arc<RetryBudget>,
     pub(crate) metrics: RouteMetrics,
     adaptive: Option<Arc<AdaptiveLimit>>,
-    /// `None` if responses do not report what they cost.
+    /// `None` if responses do not report their cost.
     pub(crate) answer_costs: Option<Arc<AnswerCosts>>,
 }
 
 impl RouteState {
-    /// The state of a route. If the route was served `before`, maybe with other settings, what was learnt stays.
+    /// The state of a route. If the route was served `before`, maybe with other settings, the state of its upstreams stays.
     pub(crate) fn new(route: Route, before: Option<&Self>) -> Self {
         let balancer = LoadBalancer::new(&route, before.map(|before| &before.balancer));
         let adaptive = |settings| {

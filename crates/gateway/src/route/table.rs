@@ -11,7 +11,7 @@ use super::state::RouteState;
 use crate::route::RequestTarget;
 use crate::upstream::Upstream;
 
-/// The routes in force, and what is known of their upstreams.
+/// The routes in force, and the state of their upstreams.
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     routes: Box<[Arc<RouteState>]>,
@@ -19,7 +19,7 @@ pub(crate) struct RouteTable {
 }
 
 impl RouteTable {
-    /// A table of these routes. Routes that were served `before` keep what is known of their upstreams.
+    /// A table of these routes. Routes that were served `before` keep the state of their upstreams.
     pub(crate) fn new(routes: Vec<Route>, before: Option<&Self>) -> Self {
         let finder = RouteFinder::new(&routes);
         let known = |route: &Route| before?.routes.iter().find(|served| served.settings.is_same(route));

@@ -186,8 +186,8 @@ impl ConnectionPool {
 }
 
 impl Http2Connections {
-    /// A stream on the first connection that has room, so that the others can become idle and close. If the upstream
-    /// has several addresses, the connections take turns. Also says whether a closed connection was found and removed.
+    /// A stream on the first connection that has room, so that the others can become idle and close. If the upstream has several
+    /// addresses, the connections take turns. Also returns whether a closed connection was found and removed.
     fn checkout_stream(&mut self) -> (Option<Http2Stream>, bool) {
         let mut closed = false;
         while let Some(first) = self.connections.first() {

@@ -26,7 +26,7 @@ use super::tls::UpstreamTls;
 
 /// How long an attempt to connect has to itself before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
-/// How long a connection is silent before the kernel asks whether the other machine is there, and how often it asks again.
+/// How long a connection is silent before the kernel probes whether the other machine is alive, and how often it probes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long bytes may stay unacknowledged, or unread by an upstream whose buffers are full, before the kernel ends a connection. As
@@ -249,7 +249,7 @@ impl Connector {
     }
 }
 
-/// Sends small writes at once, and lets the kernel find out that the other machine has vanished.
+/// Sends small writes at once, and lets the kernel detect that the other machine has vanished.
 fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     // Requests are written in one piece, so waiting for a full segment would only delay them.
     stream.set_nodelay(true)?;

@@ -114,7 +114,7 @@ impl UpstreamHealth {
         &self.upstream
     }
 
-    /// Notes why a connection could not be opened, for the log.
+    /// Records why a connection could not be opened, for the log.
     #[cold]
     pub(crate) fn note_connect_error(&self, why: &ConnectError) {
         *self.connect_error.lock() = why.to_string().into();
@@ -260,8 +260,7 @@ impl UpstreamHealth {
 impl AbandonedStreak {
     /// Adds a request. True if there are now enough to eject the upstream. The count then starts again.
     ///
-    /// It also starts again after a response, and after a time without requests. Otherwise clients that come now and
-    /// then would add up.
+    /// It also starts again after a response, and after a time without requests. Otherwise occasional clients would add up.
     fn add(&mut self, now: Micros, left: AbandonedRequest) -> bool {
         let since_last = Duration::from_micros(now.since_us(self.last_left));
         if self.answers != left.answers || since_last > left.silence + EJECTED_FOR {

@@ -59,8 +59,8 @@ impl LoadBalancer {
         &self.endpoints
     }
 
-    /// The upstreams that the next attempt may go to, the best first. They differ only in how busy they are. Those that
-    /// were tried and those that are unhealthy are left out, unless there are no others: a try is better than none.
+    /// The upstreams that the next attempt may go to, the best first. They differ only in how busy they are. Those that were tried and
+    /// those that are unhealthy are left out, unless there are no others.
     pub(crate) fn pick(&self, tried: &[usize], now: Micros) -> Candidates {
         let count = self.endpoints.len();
         if count == 1 {
@@ -88,7 +88,7 @@ impl LoadBalancer {
         loads.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// Waits for a permit at one of these upstreams, and says at which.
+    /// Waits for a permit at one of these upstreams, and returns which one granted it.
     pub(crate) async fn acquire(
         &self,
         candidates: &[usize],

@@ -121,7 +121,7 @@ impl Resolver {
             drop(one_at_a_time);
             name.log_failure(looked_up.err());
             tokio::time::sleep(MIN_REFRESH).await;
-            // Whether it was notified or timed out, it is time for a lookup.
+            // A notification and a timeout both lead to a lookup.
             let _why = tokio::time::timeout(MAX_EXTRA_WAIT, name.lookup_requested.notified()).await;
         }
     }

@@ -86,7 +86,7 @@ enum ClientConfigSource {
     Files(WatchedFiles<ClientConfigs>),
 }
 
-/// The client configurations that are made of the settings.
+/// The client configurations that are built from the settings.
 pub(crate) struct ClientConfigs {
     pub(crate) either_version: Arc<ClientConfig>,
     /// The configuration without HTTP/2.

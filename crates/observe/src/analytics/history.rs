@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{GroupBy, Scope, within};
 use crate::metrics::OutcomeCounts;
 
-/// Selects what a chart shows. Without any field it is all decisions of the last day.
+/// Selects what a chart shows. Without any field, it selects all decisions of the last day.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 #[serde(default, deny_unknown_fields)]
@@ -14,7 +14,7 @@ pub struct HistoryQuery {
     #[serde(deserialize_with = "within::<_, 1440>")]
     #[cfg_attr(feature = "dashboard", param(nullable = false, minimum = 1, maximum = 1440))]
     pub minutes: Option<u64>,
-    /// Decisions by rule or by tenant. By rule, if it is left out: every decision has a rule, if only an empty one.
+    /// Decisions by rule or by tenant. By rule if it is left out: every decision has a rule, which may be empty.
     #[cfg_attr(feature = "dashboard", param(nullable = false))]
     pub by: Option<GroupBy>,
     /// Only this rule or tenant.

@@ -29,7 +29,7 @@ struct PackedMinute {
     bytes: Box<[u8]>,
 }
 
-/// Names by number. When a name is in no minute any more, its number is used for another name.
+/// Names by number. When no minute contains a name any more, its number is reused for another name.
 #[derive(Clone, Debug, Default)]
 struct NameIndex {
     numbers: HashMap<(GroupBy, SmolStr), u32>,

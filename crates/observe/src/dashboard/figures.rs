@@ -156,7 +156,7 @@ enum StoreStep {
     Minute,
 }
 
-/// How long calls to the store took, and what was decided without it, of this instance.
+/// The latency of this instance's calls to the store, and its decisions without the store.
 #[utoipa::path(
     get,
     path = "/dashboard/store",

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem;
 
-/// An extractor for the query. Its rejection is a problem document that says what is wrong.
+/// An extractor for the query. Its rejection is a problem document that names the fault.
 pub(super) struct QueryParams<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {

@@ -76,7 +76,7 @@ impl EmissionLimit {
         true
     }
 
-    /// As [`spend`](Self::spend), and true only if the subject had no event in this window of a quota, by the clock that decided.
+    /// Like [`spend`](Self::spend), but true only if the subject had no event in this window of a quota, by the clock that decided.
     pub(crate) fn spend_in(&mut self, window: Window, subject: u64, now: Micros) -> bool {
         if self.windows.get(&subject) == Some(&window.end) || !self.spend(subject, now) {
             return false;
@@ -90,7 +90,7 @@ impl EmissionLimit {
         true
     }
 
-    /// At least how many subjects were suppressed. Reported once a minute, or immediately if this is the `last` call.
+    /// A lower bound on the number of suppressed subjects. Reported once a minute, or immediately if this is the `last` call.
     pub(crate) fn take_suppressed(&mut self, now: Micros, last: bool) -> Option<u64> {
         let Suppressed { count, since, .. } = self.suppressed;
         let is_due = count > 0 && (last || now.since_us(since) >= WINDOW_US);

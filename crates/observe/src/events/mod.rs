@@ -53,9 +53,9 @@ pub enum EventKind {
     /// A tenant has used most of a limit: at most once a minute, of a quota once in each window.
     #[serde(rename_all = "camelCase")]
     TenantNear {
-        /// Which tenant.
+        /// The id of the tenant.
         tenant: String,
-        /// Which limit.
+        /// The full name of the limit.
         limit: String,
         /// How much of it, in percent.
         used_percent: u32,
@@ -66,9 +66,9 @@ pub enum EventKind {
     /// A tenant was denied by a rate, at most once a minute; or has used all of a quota, once in each window.
     #[serde(rename_all = "camelCase")]
     TenantOver {
-        /// Which tenant.
+        /// The id of the tenant.
         tenant: String,
-        /// Which limit.
+        /// The full name of the limit.
         limit: String,
         /// When the window of the quota ends, in milliseconds since the epoch. `None` if the limit is a rate.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ pub enum EventKind {
     },
     /// Some decisions got no answer from the store in time.
     StoreSlow {
-        /// How many, of how many.
+        /// The number of such decisions, and the total.
         why: String,
     },
     /// The store stopped answering.
@@ -87,12 +87,12 @@ pub enum EventKind {
     /// The store answers again.
     #[serde(rename_all = "camelCase")]
     StoreRecovered {
-        /// For how long it did not answer.
+        /// How long it did not answer.
         lost_for_ms: u64,
     },
     /// A new configuration is in force.
     ConfigReloaded,
-    /// A new configuration was bad; the old one stays.
+    /// A new configuration was refused; the old one stays in force.
     ConfigRefused {
         /// The fault, in one sentence.
         why: String,
@@ -101,7 +101,7 @@ pub enum EventKind {
     EventsSuppressed {
         /// The kind of event that was suppressed.
         kind: String,
-        /// At least how many keys or tenants had no event.
+        /// A lower bound on the number of keys or tenants without an event.
         count: u64,
     },
 }
@@ -186,7 +186,7 @@ impl Events {
             kept.pop_front();
         }
         kept.push_back((count, event.clone()));
-        // Sending fails if there is no subscriber. The event is in the ring all the same.
+        // Sending fails if there is no subscriber. The event is in the ring in any case.
         let _listened = self.lanes[lane].send(event.clone());
         let _listened = self.listeners.send(event);
     }

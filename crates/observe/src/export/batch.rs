@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Delivers batches and counts what became of their items.
+/// Delivers batches, and counts the outcome of their items.
 pub(super) trait Delivery {
     type Item;
 
@@ -54,7 +54,7 @@ impl<D: Delivery> BatchSender<D> {
                     self.in_flight = batch.len();
                 }
             };
-            // A batch that is not full in time goes as it is.
+            // A batch that is not full in time is sent as it is.
             let _full_in_time = timeout(max_wait, fill).await;
             self.delivery.deliver(&batch).await;
             self.in_flight = 0;
@@ -98,8 +98,7 @@ impl ExportTask {
         Self { stop, task: tokio::spawn(export(stopped)) }
     }
 
-    /// Takes nothing new. Items that wait are still delivered for as long as `patience` lasts; the rest are counted as
-    /// lost.
+    /// Accepts no new items. Waiting items are still delivered within `patience`; the rest are counted as lost.
     pub async fn finish(mut self, patience: Duration) {
         self.stop.send_replace(true);
         if timeout(patience, &mut self.task).await.is_err() {

@@ -93,7 +93,7 @@ impl HttpEndpoint {
     /// address by then.
     async fn connect(&self) -> Result<TokioIo<Box<dyn ReceiverIo>>, DeliveryError> {
         let addresses = self.checked_addresses().await?;
-        // Tries one after the other: a machine may reach only IPv4 or only IPv6.
+        // Tries one address after the other: a machine may reach only IPv4 or only IPv6.
         let stream = TcpStream::connect(&*addresses).await?;
         if self.is_https() {
             let name = ServerName::try_from(self.host().to_owned()).map_err(std::io::Error::other)?;

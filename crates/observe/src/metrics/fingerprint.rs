@@ -10,7 +10,7 @@ use spile_core::Key;
 pub(crate) struct Fingerprints {
     /// For keys, which callers choose and whose number is unlimited.
     keys: quality::RandomState,
-    /// For tenants, which are few. They are hashed for each of their decisions, so that this hash must be fast.
+    /// For tenants, which are few. They are hashed for each of their decisions, so this hash must be fast.
     names: fast::RandomState,
 }
 

@@ -17,7 +17,7 @@ pub(crate) type BucketCounts = [u64; BUCKETS];
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LatencyPercentiles {
-    /// How many calls the percentiles are of.
+    /// The number of calls in the percentiles.
     pub calls: u64,
     /// Half of the calls took no longer.
     pub p50_us: u64,

@@ -25,7 +25,7 @@ pub struct LimitPermits {
     pub limit: String,
     /// How many each key may hold at once.
     pub of: u64,
-    /// How many this instance holds for requests under way, of all keys.
+    /// How many this instance holds for requests in flight, of all keys.
     pub held: u64,
     /// How many it has taken so far, also for callers that hold them themselves.
     pub acquired: u64,

@@ -1,4 +1,4 @@
-//! Where metric handles come from: the global recorder, or a recorder of the watch's own.
+//! The source of metric handles: the global recorder, or a separate recorder of the watch.
 
 use std::sync::Arc;
 

@@ -233,7 +233,7 @@ impl StoreHealthTracker {
 
     fn recover(&mut self, now: Micros, counts: StorelessCounts, events: &Events) {
         let lost_for_ms = self.lost_at.take().map_or(0, |lost_at| now.since_us(lost_at) / 1_000);
-        // The decisions of the outage are reported here, and do not make a store slow that answers now.
+        // The decisions of the outage are reported here, and must not mark a recovered store as slow.
         self.recent.clear();
         self.state = StoreState::Well;
         let StorelessCounts { passed, refused, local } = counts.since(self.degraded_before);

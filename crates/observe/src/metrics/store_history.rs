@@ -1,4 +1,4 @@
-//! How the store did in each second of the last two minutes and in each minute of the last day.
+//! The store's latency and failures in each second of the last two minutes and in each minute of the last day.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::latencies::{BUCKETS, BucketCounts, LatencyPercentiles};
 const SECONDS_KEPT: usize = 120;
 const MINUTES_KEPT: usize = 24 * 60;
 
-/// How the store of this instance did in one second or minute.
+/// The latency and failures of this instance's store in one second or minute.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -45,7 +45,7 @@ impl StoreHistory {
         let second = StoreRow { at: now, latency: LatencyPercentiles::of(latencies), storeless };
         push(&mut self.seconds, second, SECONDS_KEPT);
         let minute = now - now % 60;
-        // A clock that was set back adds to the last minute, until it is past it again.
+        // If the clock was set back, counts are added to the last minute until the clock has passed it again.
         if self.minutes.back().is_none_or(|last| last.at < minute) {
             self.latencies.fill(0);
             let (latency, storeless) = (LatencyPercentiles::default(), StorelessCounts::default());

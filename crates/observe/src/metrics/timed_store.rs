@@ -103,7 +103,7 @@ impl<S: Store> TimedStore<S> {
             self.watch.count_failed_call(operation, why);
         }
         if !why.was_asked() {
-            // Forgetting the timer skips its `Drop`, which would record. It only borrows, so that nothing leaks.
+            // Forgetting the timer skips its `Drop`, which would record. It only borrows, so nothing leaks.
             std::mem::forget(timing);
         }
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 use spile_core::{LimitName, Micros, Reason};
 
-/// The keys of one generation. There are two: keys that were denied since the current one began, and those of the one before.
+/// The keys of one generation. There are two: the current one, and the one before.
 const KEYS: usize = 1_024;
 /// The denials of one key that are kept.
 const PER_KEY: usize = 8;
@@ -58,7 +58,7 @@ struct Episode {
 
 type Generation = HashMap<u64, VecDeque<Episode>>;
 
-/// The last denials of up to 2,048 keys. A generation that is full becomes the one before, and the one before is dropped.
+/// The last denials of up to 2,048 keys. A full generation becomes the previous one, and the previous one is dropped.
 #[derive(Default)]
 pub(crate) struct RecentDenials {
     now: Generation,

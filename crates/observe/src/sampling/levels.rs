@@ -21,9 +21,9 @@ pub struct BucketLevel {
     pub shape: String,
     /// The mean, from 0 to 1.
     pub mean: f64,
-    /// The emptiest.
+    /// The level of the emptiest bucket, from 0 to 1.
     pub lowest: f64,
-    /// How many samples the figures are of.
+    /// The number of samples in the figures.
     pub looked_at: u64,
 }
 

@@ -30,7 +30,7 @@ pub fn run(
     let shown = show(&mut terminal, &Screen::new(server), &figures);
     ratatui::restore();
     drop(stop);
-    // The thread does not panic, so that there is no error to report.
+    // The thread does not panic, so there is no error to report.
     let _ended = asking.join();
     shown
 }

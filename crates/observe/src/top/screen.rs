@@ -11,7 +11,7 @@ use crate::metrics::{SecondRow, StoreState};
 use crate::sampling::{BucketLevel, TopKey};
 use crate::watch::Snapshot;
 
-/// The last snapshot, and why the server does not answer if it does not.
+/// The last snapshot, and the reason if the server does not answer.
 #[derive(Clone, Debug)]
 pub struct Screen {
     server: String,
@@ -75,7 +75,7 @@ impl Widget for &Screen {
     }
 }
 
-/// Whether the figures of now take two lines.
+/// True if the current figures need two lines.
 const fn is_narrow(area: Rect) -> bool {
     area.width < 150
 }

@@ -1,4 +1,4 @@
-//! The watch: an observer that counts every decision at once and does the rest of the work later.
+//! The watch: an observer that counts every decision immediately and defers all other work.
 
 mod builder;
 mod snapshot;
@@ -89,7 +89,7 @@ impl Watch {
         watch
     }
 
-    /// Creates the series of a configured rule before made-up rule ids of callers can use up the bound.
+    /// Creates the series of a configured rule before rule ids that callers invent can exhaust the bound.
     pub fn register_rule(&self, rule: &str, limit: &LimitName) {
         self.inner.table.lock().register_rule(rule, limit.as_str());
     }
@@ -230,12 +230,12 @@ impl Watch {
         totals.minutes.rows(from, to)
     }
 
-    /// How the store did in each of the last 120 seconds.
+    /// The store's latency and failures in each of the last 120 seconds.
     pub fn store_seconds(&self) -> Vec<StoreRow> {
         self.inner.totals.lock().store_history.seconds()
     }
 
-    /// How the store did in each minute of the last day.
+    /// The store's latency and failures in each minute of the last day.
     pub fn store_minutes(&self) -> Vec<StoreRow> {
         self.inner.totals.lock().store_history.minutes()
     }
@@ -261,7 +261,7 @@ impl Watch {
         totals.minutes.take_unshared(most)
     }
 
-    /// Ends every stream and export of this watch, so that a server can stop. Counting goes on.
+    /// Ends every stream and export of this watch, so that a server can stop. Counting continues.
     pub fn close(&self) {
         let inner = &*self.inner;
         inner.sampled.lock().emit_suppressed(inner.clock.now(), true, &inner.events);

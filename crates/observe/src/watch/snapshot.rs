@@ -21,7 +21,7 @@ pub struct Snapshot {
     pub totals: OutcomeCounts,
     /// Decisions that were made without the store since then.
     pub degraded: u64,
-    /// Decisions since then by what the store had said or given before.
+    /// Decisions since then from the deny cache or from leased tokens.
     #[serde(default)]
     pub nearby: NearbyCounts,
     /// Decisions per second, the mean of the last five whole seconds.
@@ -34,12 +34,12 @@ pub struct Snapshot {
     pub store_latency: LatencyPercentiles,
     /// The state of the store.
     pub store: StoreHealth,
-    /// Whether it is well, slow or lost.
+    /// The state: well, slow or lost.
     pub store_state: StoreState,
     /// Why it is slow or lost. `None` while it is well.
     #[serde(default)]
     pub store_message: Option<String>,
-    /// Since when it is out of reach, and what was decided without it since then. `None` while the store answers.
+    /// When the store went out of reach, and the decisions since then. `None` while it answers.
     #[serde(default)]
     pub outage: Option<StoreOutage>,
     /// Whether keys are in plain text. If not, every key is shown as a hash.
@@ -68,9 +68,9 @@ pub struct Snapshot {
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NearbyCounts {
-    /// Denials by an answer of the store that still held.
+    /// Denials repeated from a cached answer of the store.
     pub deny_cache: u64,
-    /// Decisions by tokens that had been taken in advance.
+    /// Decisions from tokens that had been leased in advance.
     pub lease: u64,
 }
 

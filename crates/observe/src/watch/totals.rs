@@ -22,11 +22,11 @@ pub(crate) struct CounterTotals {
     pub(crate) latencies: RecentLatencies,
     pub(crate) health: StoreHealthTracker,
     pub(crate) store_history: StoreHistory,
-    /// When the store was lost, and what had been decided without it before. `None` while it answers.
+    /// When the store was lost, and the count of decisions without it before that. `None` while it answers.
     pub(crate) outage: Option<OutageStart>,
     /// Decisions without the store up to the last tick.
     pub(crate) storeless_seen: StorelessCounts,
-    /// Decisions by what the store had said or given before.
+    /// Decisions from the deny cache or from leased tokens.
     pub(crate) nearby: NearbyCounts,
     limits: HashMap<SmolStr, OutcomeCounts>,
     unflushed: OutcomeCounts,
@@ -68,7 +68,7 @@ impl CounterTotals {
         match &info.subject {
             SeriesSubject::Decisions { rule, limit } => {
                 self.unflushed += counts;
-                // Without a name: requests that no limit applies to.
+                // Requests that no limit applies to have an empty name.
                 if !limit.is_empty() {
                     *self.limits.entry(limit.clone()).or_default() += counts;
                 }
@@ -78,7 +78,7 @@ impl CounterTotals {
         }
     }
 
-    /// Ends a flush. Seconds use a monotonic clock, because they must go on when the wall clock is set back.
+    /// Ends a flush. Seconds use a monotonic clock, because they must continue when the wall clock is set back.
     pub(crate) fn end_flush(&mut self, now: Micros, wall: Micros) {
         let unflushed = std::mem::take(&mut self.unflushed);
         self.decided += unflushed;
@@ -86,7 +86,7 @@ impl CounterTotals {
         self.minutes.advance(wall.get() / 1_000_000);
     }
 
-    /// Ends a second of the store: how long its calls took, whether it answers, and what was decided without it.
+    /// Ends a second of the store: the latency of its calls, whether it answers, and the decisions without it.
     pub(crate) fn tick_store(
         &mut self,
         wall: Micros,

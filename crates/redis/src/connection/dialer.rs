@@ -17,18 +17,18 @@ pub(crate) struct Dialer {
     pub(crate) context: Arc<StoreContext>,
     pub(crate) options: ConnectOptions,
     pub(crate) priority: DialPriority,
-    /// The timeout of connecting, and again of the probe.
+    /// The timeout of connecting, and separately of the probe.
     pub(crate) timeout: Duration,
 }
 
 /// How the address of a node is found.
 #[derive(Clone)]
 pub(crate) enum NodeAddress {
-    /// Always at the same address.
+    /// A fixed address.
     Fixed(Endpoint),
-    /// The master, as the sentinels know it.
+    /// The master that the sentinels report.
     BySentinels(Arc<Sentinels>),
-    /// The master of a slot, as the cluster's map has it.
+    /// The master of a slot in the cluster's slot map.
     OfSlot(Arc<Cluster>, u16),
 }
 
@@ -42,7 +42,7 @@ impl NodeAddress {
         }
     }
 
-    /// The same address, found apart from decisions.
+    /// Returns the same address, resolved independently of the lookups that decisions share.
     pub(crate) fn apart(&self) -> Self {
         match self {
             Self::BySentinels(sentinels) => Self::BySentinels(Arc::new(sentinels.apart())),

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 
 use crate::connection::url::{Credentials, RedisUrl, UrlError};
 
-/// The credentials for one kind of server, and every change of them. Clones share them.
+/// The current credentials for one kind of server, and a notification of each change. Clones share them.
 pub(crate) type Login = watch::Sender<Option<Credentials>>;
 
 /// The URL of a store, and its credentials for servers and sentinels.

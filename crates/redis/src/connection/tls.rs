@@ -12,18 +12,18 @@ use tokio_rustls::client::TlsStream;
 
 use crate::connection::url::ClientTlsFiles;
 
-/// Why encrypted connections cannot be made.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A PEM file is missing or holds something else.
+    /// A PEM file is missing or has other content.
     #[error("{what} {}: {why}", path.display())]
     File {
         /// The expected content of the file.
         what: &'static str,
-        /// Where it should be.
+        /// The path of the file.
         path: PathBuf,
-        /// The error.
+        /// The cause.
         why: String,
     },
     /// The system has no trusted authorities.

@@ -1,4 +1,4 @@
-//! A circuit breaker: requests fail at once while the node does not answer.
+//! A circuit breaker for a node that does not answer.
 //!
 //! While it is open, callers fail at once. The lanes of the node probe it, one at a time, and close the breaker when it
 //! answers again.
@@ -39,7 +39,7 @@ impl Breaker {
         was_closed
     }
 
-    /// Notes a reply that arrived in time.
+    /// Records a reply that arrived in time.
     pub(crate) fn succeed(&self) {
         // Reading first keeps the cache line shared while there are no failures.
         if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
@@ -62,7 +62,7 @@ impl Breaker {
         }
     }
 
-    /// The right to probe. `None` while another lane has it.
+    /// Acquires the right to probe. `None` while another lane has it.
     pub(crate) fn claim_probe(&self) -> Option<MutexGuard<'_, ()>> {
         self.probing.try_lock().ok()
     }

@@ -33,23 +33,23 @@ pub(crate) struct Node {
     pub(crate) context: Arc<StoreContext>,
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) address: NodeAddress,
-    /// Whether it belongs to a cluster. A call then holds keys of one slot only.
+    /// True if the node belongs to a cluster, in which all keys of a call have the same slot.
     pub(crate) in_cluster: bool,
     /// The lanes, and with Sentinel the subscriptions to changes of master.
     tasks: SharedTasks,
     pub(crate) queue: RequestQueue,
     pub(crate) breaker: Breaker,
-    /// Requests that got no answer in time, since the start.
+    /// Requests that timed out since the start.
     pub(crate) late: Counter,
     /// The number of connected lanes.
     live: AtomicUsize,
-    /// Lanes dial one at a time, and share the pauses between failures.
+    /// Serializes dials, and makes lanes share the backoff after failures.
     pub(crate) dialing: Mutex<Backoff>,
     /// The address that the node last moved to.
     moves: watch::Sender<Option<Endpoint>>,
     /// Why the last dial failed. `None` once a lane is connected.
     trouble: parking_lot::Mutex<Option<String>>,
-    /// Why the URL of the store is wrong for this node.
+    /// Set if the URL of the store leads to a wrong kind of node.
     misdirected: OnceLock<String>,
     /// The slot of the probe. `None` outside a cluster.
     probe_slot: parking_lot::Mutex<Option<u16>>,
@@ -84,14 +84,14 @@ impl Node {
         *self.probe_slot.lock() = Some(slot);
     }
 
-    /// The probe that shows whether the node decides.
+    /// The request that probes whether the node can decide.
     pub(crate) fn probe(&self) -> Probe {
         Probe::new(&self.context.prefix, *self.probe_slot.lock())
     }
 
     /// Why the node is lost: it cannot be reached, does not answer or refuses to write. `None` while it decides.
     pub(crate) fn trouble(&self) -> Option<String> {
-        // A dial that fails beside open connections costs no decision.
+        // A failed dial does no harm while other lanes are connected.
         let unreachable = self.trouble.lock().clone().filter(|_| self.connections() == 0);
         let silent = || {
             let why = || format!("the last {} requests got no answer in time", Breaker::FAILURES);
@@ -113,7 +113,7 @@ impl Node {
 
     #[cold]
     fn restart(self: &Arc<Self>) {
-        // Nothing is left that would close the breaker, or notice that the node writes again.
+        // The old tasks can no longer close the breaker, or notice that the node accepts writes again.
         self.breaker.close();
         self.write_failures.clear();
         self.context.limiter.forgive();
@@ -135,7 +135,7 @@ impl Node {
         };
         let node = Arc::downgrade(self);
         self.tasks.start(&self.context.runtime, tasks, move || {
-            // Requests that wait are submitted again by their callers, whose runtimes go on.
+            // Waiting callers resubmit their requests, because their runtimes still run.
             if let Some(node) = node.upgrade() {
                 node.turn_away(&Rejection::Retry);
             }
@@ -166,7 +166,7 @@ impl Node {
         }
     }
 
-    /// Notes that a dial failed. If no lane is connected, the breaker opens.
+    /// Records that a dial failed. If no lane is connected, the breaker opens.
     pub(crate) fn unreachable(&self, why: &ConnectionError) {
         *self.trouble.lock() = Some(why.to_string());
         if self.connections() == 0 && self.breaker.trip() {
@@ -174,7 +174,7 @@ impl Node {
         }
     }
 
-    /// Notes that the URL leads to the wrong kind of node. Only another URL helps.
+    /// Records that the URL leads to the wrong kind of node. Only another URL helps.
     pub(crate) fn misdirected(&self, why: String) {
         let _known = self.misdirected.set(why);
     }
@@ -212,7 +212,7 @@ impl Node {
     }
 }
 
-/// A connected lane. It is dropped also if the task of the lane is aborted.
+/// A connected lane. Also dropped if the lane's task is aborted.
 pub(crate) struct ConnectedGuard<'a>(&'a Node);
 
 impl Drop for ConnectedGuard<'_> {

@@ -1,7 +1,7 @@
-//! The audit log: each change that is asked for, before it has any effect, and then what became of it.
+//! The audit log: a line for each requested change before it takes effect, and a second line with its outcome.
 //!
-//! A change has two lines with the same number, both with who asked and for what. It is carried through although the client
-//! hangs up, so only the end of the process can leave the first line without the second. No line has a caller's key.
+//! Both lines have the number of the change, its initiator and its target. A change is completed even if the client hangs up, so only the
+//! end of the process can leave a first line without a second. No line contains a caller's key.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,22 +21,22 @@ use crate::admin::AdminState;
 /// The longest part of a name that is logged.
 const MAX_NAME: usize = 200;
 
-/// A change that is asked for. Clones are one change.
+/// A requested change. Clones refer to the same change.
 #[derive(Clone)]
 pub(crate) struct Audit(Arc<AuditedChange>);
 
 struct AuditedChange {
-    /// Tells the lines of one change from those of another.
+    /// Identifies the two lines of a change.
     number: u64,
     by: Initiator,
     action: &'static str,
     kind: String,
     plan: Option<String>,
-    /// Unknown for an entry that brings its name along, until its body is read.
+    /// Unset until the body is read, if the body contains the name of the entry.
     name: OnceLock<String>,
 }
 
-/// Who asks.
+/// The initiator of a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Initiator {
     /// A client of the admin listener.
@@ -58,7 +58,7 @@ impl fmt::Display for Initiator {
 }
 
 impl Audit {
-    /// The configuration is to be read again.
+    /// A reload of the configuration.
     pub(crate) fn reload(by: Initiator) -> Self {
         let audit = Self::new(by, "reload", "config".to_owned(), None);
         audit.name(String::new());
@@ -71,7 +71,7 @@ impl Audit {
         Self(Arc::new(AuditedChange { number, by, action, kind, plan, name: OnceLock::new() }))
     }
 
-    /// Names what is to be changed, and writes the line that goes before the change.
+    /// Sets the name of the entry, and writes the first line.
     pub(crate) fn name(&self, name: impl Into<String>) {
         let name: String = name.into().chars().take(MAX_NAME).collect();
         if self.0.name.set(name).is_ok() {
@@ -81,9 +81,9 @@ impl Audit {
         }
     }
 
-    /// Says what became of it.
+    /// Writes the second line, with the outcome.
     pub(crate) fn ended(&self, status: StatusCode) {
-        // A request that was refused before its name was known is logged like the others.
+        // A request that was refused before its name was known has a first line, too.
         self.name("");
         let AuditedChange { number, by, action, kind, plan, name } = &*self.0;
         let (name, code) = (name.get(), status.as_u16());
@@ -101,7 +101,7 @@ impl Audit {
     }
 }
 
-/// The change that a request asks for, if [`record`] saw that it asks for one.
+/// The change that a request asks for, if [`record`] recognized one.
 impl<S: Sync> FromRequestParts<S> for Audit {
     type Rejection = StatusCode;
 
@@ -110,8 +110,8 @@ impl<S: Sync> FromRequestParts<S> for Audit {
     }
 }
 
-/// Writes both lines of every request that asks for a change. It is answered in a separate task, which goes on when the
-/// client is gone.
+/// Writes both lines for every request that asks for a change. The request is handled in a separate task, which continues if the client
+/// disconnects.
 pub(crate) async fn record(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
     if request.method().is_safe() {
         return next.run(request).await;
@@ -129,7 +129,7 @@ pub(crate) async fn record(State(state): State<AdminState>, mut request: Request
     }
 }
 
-/// Who asks.
+/// The initiator of a change.
 fn peer_of(request: &Request) -> Initiator {
     let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
     Initiator::Peer(request.extensions().get().map_or(unknown, |ConnectInfo(peer)| *peer))

@@ -1,4 +1,4 @@
-//! The buckets of one key: looked at, or made full again.
+//! Shows or resets the buckets of one key.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,7 +18,7 @@ use crate::openapi::{AuthErrors, BadName, StoreFailed};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct BucketSelector {
-    /// The plan whose buckets are meant; all plans, where none is named.
+    /// The plan whose buckets are meant; all plans if it is left out.
     #[param(nullable = false, format = "plan-name")]
     plan: Option<String>,
 }
@@ -26,9 +26,9 @@ pub(super) struct BucketSelector {
 /// The buckets of a key.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Buckets {
-    /// The key, as it was asked for.
+    /// The requested key.
     key: String,
-    /// One for each limit of the plans that were asked about. A bucket from which nothing was spent is full.
+    /// One for each limit of the requested plans. A bucket from which nothing was spent is full.
     buckets: Vec<BucketState>,
 }
 

@@ -13,7 +13,7 @@ pub(super) fn condition(headers: &HeaderMap) -> Result<Condition, Fault> {
     Ok(match (if_match, if_none_match) {
         (None, None) => Condition::Always,
         (Some(only), None) | (None, Some(only)) => only,
-        // There and not there: no entry is.
+        // No entry both exists and is absent, so nothing matches.
         (Some(_), Some(_)) => Condition::Unchanged(Vec::new()),
     })
 }
@@ -32,14 +32,14 @@ fn absent(tags: &str) -> Result<Condition, Fault> {
     }
 }
 
-/// All lines of a field as one.
+/// Joins all lines of a field.
 fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Fault> {
     let lines: Result<Vec<&str>, _> = headers.get_all(name).iter().map(HeaderValue::to_str).collect();
     let lines = lines.map_err(|_| malformed(name.as_str()))?;
     Ok(Some(lines.join(",").trim().to_owned()).filter(|_| !lines.is_empty()))
 }
 
-/// The tag between the quotes. A weak one is kept as it is, and so matches nothing here: all tags are strong.
+/// Returns the tag between the quotes. A weak tag is returned unchanged and matches nothing, because all tags here are strong.
 fn tag(text: &str) -> Result<String, Fault> {
     let text = text.trim();
     let (weak, quoted) = text.strip_prefix("W/").map_or((false, text), |quoted| (true, quoted));

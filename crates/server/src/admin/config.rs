@@ -15,7 +15,7 @@ use crate::openapi::AuthErrors;
 use crate::registry::split;
 use crate::secret::mask;
 
-/// Shows what the server runs with, as a file would have it. Secrets are left out.
+/// Shows the configuration in force, as a file would have it. Secrets are left out.
 #[utoipa::path(
     get,
     path = "/admin/v1/config",
@@ -43,7 +43,7 @@ pub(super) struct Reloaded {
     needs_restart: Vec<&'static str>,
 }
 
-/// Reads the file once more: all of it takes effect, or nothing does and the answer says why.
+/// Reads the file again: all of it takes effect, or nothing does and the answer reports why.
 #[utoipa::path(
     post,
     path = "/admin/v1/config/reload",
@@ -91,13 +91,13 @@ pub(super) struct StoreReport {
     on_failure: String,
     /// `closed`, or `open` while the store is not asked because it stopped answering.
     breaker: &'static str,
-    /// Nodes that are talked to; none for the embedded store.
+    /// Nodes in use; zero for the embedded store.
     nodes: u64,
     /// Callers that wait for an answer.
     waiting: u64,
     /// Why it does not answer, while it does not.
     trouble: Option<String>,
-    /// Why the last reload was refused, until one is not.
+    /// Why the last reload was refused, until one succeeds.
     last_reload_refused: Option<String>,
     /// The state of the registry.
     registry: RegistryState,
@@ -109,16 +109,16 @@ pub(super) struct StoreReport {
 struct RegistryState {
     /// `redis`, shared by all instances, or `instance`.
     kept: &'static str,
-    /// Whether entries are still there when the server is started again: in Redis, or in a file.
+    /// Whether entries survive a restart of the server: in Redis, or in a file.
     survives_restart: bool,
-    /// The version that is part of what is in force. `null` if the registry is not in Redis.
+    /// The version that is in force. `null` if the registry is not in Redis.
     version: Option<u64>,
-    /// Why the registry, or a part of it, is not what is in force, while it is not.
+    /// Why the registry, or a part of it, is not in force, while it is not.
     trouble: Option<String>,
-    /// Entries that do not go together with the file, up to 1,000 of them. They are kept and not in force; if one was in
-    /// force before, what it said then still is.
+    /// Entries that conflict with the file, at most 1,000. They are kept and not in force; if an earlier version of one was in force,
+    /// that version still is.
     quarantined: Vec<Quarantined>,
-    /// How many there are.
+    /// The number of entries in quarantine.
     quarantined_count: usize,
 }
 
@@ -128,7 +128,7 @@ struct RegistryState {
     "kind": "tenants", "name": "acme", "why": "plan: no plan is called `gold`; there are free, pro, enterprise"
 })))]
 struct Quarantined {
-    /// `plans`, `rules` or `tenants`; `other` for what is called like none of them.
+    /// `plans`, `rules` or `tenants`; `other` if the name belongs to no kind.
     kind: &'static str,
     /// The name.
     name: String,
@@ -136,7 +136,7 @@ struct Quarantined {
     why: String,
 }
 
-/// As many as are shown.
+/// The most entries that are shown.
 const MOST_QUARANTINED: usize = 1_000;
 
 impl RegistryState {

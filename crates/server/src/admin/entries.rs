@@ -31,7 +31,7 @@ pub(super) fn show(state: &AdminState, kind: Kind, name: String) -> Result<Respo
     match state.control.get(&which) {
         Some(entry) => Ok(shown(StatusCode::OK, entry)),
         None => Err(match config.quarantine().why(&which) {
-            // It is not in force, so it is not shown. What is wrong with it is.
+            // It is not in force, so its fault is shown instead.
             Some(why) => Problem::new(StatusCode::NOT_FOUND, format!("path: this is in quarantine: {why}"))
                 .with("field", "path"),
             None => ControlError::Missing.into(),
@@ -57,7 +57,7 @@ pub(super) async fn put(
     Ok(shown(status, entry.ok_or(ControlError::Missing)?))
 }
 
-/// Makes an entry under the name that it brings along, unless the name is taken.
+/// Creates an entry under the name in its body, unless the name is taken.
 pub(super) async fn create(
     state: AdminState,
     kind: Kind,
@@ -83,7 +83,7 @@ pub(super) async fn create(
     }
 }
 
-/// Parses a body, and returns the name that it has. The error lists every fault.
+/// Parses a body into an entry and the name that it contains. The error lists every fault.
 fn read(which: &EntryId, body: &[u8]) -> Result<(Option<String>, Spec), Problem> {
     let mut faults = Faults::default();
     let read = Spec::read(which, body, &mut faults).map_err(|why| {
@@ -108,7 +108,7 @@ pub(super) async fn remove(
     }
 }
 
-/// Where the entry of this name is.
+/// The URL path of the entry.
 fn place(EntryId { kind, name }: &EntryId) -> HeaderValue {
     let path = format!("/admin/v1/{kind}/{}", segment(name));
     HeaderValue::from_str(&path).expect("what is not plain is spelt out")
@@ -151,7 +151,7 @@ impl From<ControlError> for Problem {
     }
 }
 
-/// A document that cannot be kept under the name.
+/// Refuses a document that cannot be stored under the name.
 fn unfit(fault: &Fault) -> Problem {
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()).with("field", fault.field())
 }
@@ -170,7 +170,7 @@ fn in_use(lines: Vec<String>) -> Problem {
     Problem::new(StatusCode::CONFLICT, detail).with("field", "path").with("errors", lines)
 }
 
-/// Everything that is wrong with an entry, each with its place.
+/// Lists every fault of an entry, each with its place.
 fn wrong(status: StatusCode, lines: Vec<String>) -> Problem {
     let problem = Problem::new(status, lines.join("; "));
     let problem = match lines.first().and_then(|first| first.split_once(": ")) {
@@ -180,7 +180,7 @@ fn wrong(status: StatusCode, lines: Vec<String>) -> Problem {
     problem.with("errors", lines)
 }
 
-/// Each mistake, with places in the entry itself as its sender knows them: `refill`, not `plans/gold.refill`.
+/// Lists each fault with its place within the entry: `refill`, not `plans/gold.refill`.
 fn own_lines(wrong: &ConfigError, which: &EntryId) -> Vec<String> {
     let own = |line: String| match line.strip_prefix(&which.to_string()) {
         Some(rest) if rest.starts_with('.') => rest[1..].to_owned(),

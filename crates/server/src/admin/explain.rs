@@ -24,8 +24,8 @@ pub(super) struct ExplainQuery {
     /// Who pays: 1 to 1024 bytes of text without control characters.
     #[param(min_length = 1, max_length = 1024, format = "identity")]
     key: String,
-    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request that `path` describes, or the one that denied the key
-    /// last, or `default`.
+    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request that `path` describes, or the one that
+    /// denied the key last, or `default`.
     #[param(nullable = false, format = "rule-id")]
     rule: Option<String>,
     /// The path of a request, to look at the rule that is for it, and at the limits of the gateway's route for it; `/` if only
@@ -107,7 +107,7 @@ fn host(host: Option<&str>) -> Result<String, Fault> {
     Ok(host.to_string())
 }
 
-/// The parameter that is wrong.
+/// The invalid parameter.
 const fn field_of(why: &AskError) -> &'static str {
     match why {
         AskError::Identity(_) => "key",

@@ -21,19 +21,19 @@ pub(super) struct Routes {
 struct RouteStatus {
     /// The name in metrics, and in the keys of the route's limits.
     name: String,
-    /// Requests whose path starts so are forwarded.
+    /// The path prefix of requests that are forwarded.
     path: String,
     /// Only requests for these hosts; all requests if it is absent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     hosts: Vec<String>,
-    /// The services that they go to.
+    /// The services that receive them.
     upstreams: Vec<String>,
     /// Whether a rule or a limit of the route limits some of its requests.
     limited: bool,
 }
 
-/// Lists the routes of the gateway, and says which of them no rule limits.
+/// Lists the routes of the gateway, and reports which of them no rule limits.
 #[utoipa::path(
     get,
     path = "/admin/v1/routes",

@@ -22,7 +22,7 @@ const KEY_BYTES: usize = 24;
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewKey {
-    /// The key. It is shown this once: only its hash is kept.
+    /// The key. It is shown only once, because only its hash is kept.
     #[schema(pattern = "^spile_[0-9a-f]{48}$")]
     api_key: String,
 }

@@ -1,4 +1,5 @@
-//! The paths `/admin/v1/plans`, `/admin/v1/rules` and `/admin/v1/tenants`, the same for each. What they do is in `entries`.
+//! The paths `/admin/v1/plans`, `/admin/v1/rules` and `/admin/v1/tenants`, the same for each kind. The logic of their handlers is in
+//! `entries`.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -17,7 +18,7 @@ use crate::openapi::{
 };
 use crate::registry::{EntryId, Kind};
 
-/// The five handlers of a kind. utoipa describes functions that exist, so they cannot be one set of generic ones.
+/// Defines the five handlers of a kind. utoipa describes concrete functions only, so they cannot be generic.
 macro_rules! api {
     ($module:ident, $kind:ident, $spec:ident, $list:ident, $one:literal, $Ones:literal, $One:literal, $member:literal,
      ($($bounds:tt)*)) => {

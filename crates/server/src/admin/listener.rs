@@ -26,7 +26,7 @@ use crate::observe::dashboard_source::DeciderDashboard;
 use crate::observe::metrics::{EmbeddedMetrics, LeaseMetrics, PermitMetrics, RedisGauges, Telemetry};
 use crate::openapi::{self, AuthErrors, NoOtherMethod};
 
-/// Everything that operators can ask of the `admin` listener.
+/// The handlers of the `admin` listener.
 #[derive(Clone)]
 pub(crate) struct Admin {
     router: Router,
@@ -117,7 +117,7 @@ impl HttpHandler for Admin {
     }
 }
 
-/// Whether only pages of this listener may ask. A link to the dashboard or to the description may be on any page.
+/// True if only pages of this listener may send the request. A link to the dashboard or to the description may be on any page.
 fn is_guarded(method: &Method, path: &str) -> bool {
     !method.is_safe() || path.starts_with("/dashboard/") || path.starts_with("/admin/")
 }
@@ -136,7 +136,7 @@ pub(crate) fn document() -> OpenApi {
     document
 }
 
-/// The routes without what is said about them.
+/// The routes without their descriptions.
 fn plain<S: Clone + Send + Sync + 'static>(router: OpenApiRouter<S>) -> Router<S> {
     router.split_for_parts().0
 }
@@ -157,7 +157,7 @@ async fn home() -> impl IntoResponse {
     (StatusCode::FOUND, [(LOCATION, "/dashboard"), (CONTENT_TYPE, "text/plain; charset=utf-8")], text)
 }
 
-/// Says that the process runs.
+/// Reports that the process runs.
 #[utoipa::path(
     get,
     path = "/livez",
@@ -169,9 +169,8 @@ async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Says whether traffic should be sent here. A failing store does not matter unless the policy refuses without it. An
-/// instance whose registry is in Redis is not ready before it has read it once; if Redis is out of reach, not for the first
-/// seconds.
+/// Reports whether traffic should be sent here. A failing store matters only if the failure policy is `deny`. An instance whose registry
+/// is in Redis is not ready until it has read it once; if Redis is out of reach, it waits only for the first seconds.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -195,14 +194,14 @@ async fn ready(State(status): State<StatusState>) -> impl IntoResponse {
         status.control.unread().map(|why| format!("registry not read yet: {why}\n")),
         store_line(store.trouble(), &status.watch),
         store.warning().map(|warning| format!("store warning: {warning}\n")),
-        // Without names: no token is asked for here.
+        // Names no entry, because this path requires no token.
         status.control.config().quarantine().counted().map(|counted| format!("registry: {counted}\n")),
     ];
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, lines.into_iter().flatten().collect())
 }
 
-/// Why the store is lost or slow. A loss is reported at once, and not only from the next tick of the watch on.
+/// Why the store is lost or slow. A loss is reported at once, without waiting for the next tick of the watch.
 fn store_line(trouble: Option<String>, watch: &Watch) -> Option<String> {
     let (state, why) = match trouble {
         Some(_) => (StoreState::Lost, trouble),

@@ -1,5 +1,5 @@
-//! The `admin` listener: health, metrics, the dashboard, and `/admin/v1`, by which operators change the registry while the
-//! server runs. Never the same listener as callers.
+//! The `admin` listener: health, metrics, the dashboard, and `/admin/v1`, by which operators change the registry while the server runs.
+//! Callers never share this listener.
 
 pub(crate) mod audit;
 mod buckets;
@@ -34,7 +34,7 @@ pub(crate) struct AdminState {
     pub(crate) decider: Arc<Decider>,
 }
 
-/// The paths of `/admin/v1`, and what is said about them.
+/// The router of `/admin/v1` and its OpenAPI description.
 fn api() -> OpenApiRouter<AdminState> {
     OpenApiRouter::new()
         .routes(routes!(plans::list, plans::create))

@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Checks the token of admin requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ use crate::secret::Secret;
 pub(crate) struct TokenGuard {
     pub(crate) control: Arc<Control>,
     pub(crate) guesses: Arc<GuessLimiter>,
-    /// The token of this run alone. It opens the API until one is configured.
+    /// A token for this run only. It is accepted until one is configured.
     pub(crate) one_time: Option<Secret>,
 }
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// Lets a request through if it carries the token. Refuses all of them if no token is configured.
+/// Admits a request that carries the token. Refuses every request if there is no token.
 pub(crate) async fn require(
     State(guard): State<TokenGuard>,
     peer: ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
-    // The token of now: one that was replaced no longer opens anything.
+    // Reads the current token: a replaced one is no longer accepted.
     let config = guard.control.config();
     let Some(token) = config.admin.token.as_ref().or(guard.one_time.as_ref()) else {
         let detail = "no token is configured: set SPILE_ADMIN_TOKEN or admin.token_file";
@@ -44,8 +44,8 @@ pub(crate) async fn require(
     guard.answer(token, peer, request, next).await
 }
 
-/// As [`require`], but lets every request through if no token is configured: the listener is then open on loopback alone. The
-/// token of this run alone is not asked for.
+/// Like [`require`], but admits every request if no token is configured: the listener is then open on loopback only. The one-time token
+/// is not required.
 pub(crate) async fn require_if_any(
     State(guard): State<TokenGuard>,
     peer: ConnectInfo<SocketAddr>,
@@ -64,12 +64,12 @@ pub(crate) async fn require_if_any(
     }
 }
 
-/// Whether the answer goes on for as long as the client reads it.
+/// True if the answer is a stream of events, which has no end.
 fn is_endless(response: &Response) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// The answer, until another token is in force than the one that opened it. Looked at before each event.
+/// Ends the answer when the token that opened it is no longer in force. Checked before each event.
 fn ended_with(opened_by: Option<Secret>, control: Arc<Control>, response: Response) -> Response {
     let still_opens = move || control.config().admin.token == opened_by;
     response.map(|body| {
@@ -105,13 +105,13 @@ impl TokenGuard {
     }
 }
 
-/// The path without a key that may be in it.
+/// The path without the key that it may contain.
 fn shown(path: &str) -> &str {
     const BUCKETS: &str = "/admin/v1/buckets/";
     if path.starts_with(BUCKETS) { BUCKETS } else { path }
 }
 
-/// The token of the one `Authorization` field: of two it would not be clear which one counts.
+/// The token of the `Authorization` field. `None` if there are two, because either could count.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(only), None) = (fields.next(), fields.next()) else { return None };

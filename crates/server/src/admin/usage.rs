@@ -10,10 +10,10 @@ use crate::decide::usage::{TenantUsage, usage_of};
 use crate::http::Problem;
 use crate::openapi::{AuthErrors, BadName, Missing, StoreFailed};
 
-/// Shows what a tenant has used of its quotas in the windows of this moment, and what is there under its rates. Spends nothing.
+/// Shows a tenant's usage in the current quota windows, and the tokens left under its rates. Spends nothing.
 ///
-/// It covers the buckets of the key `tenant:ID` under the tenant's plan and its own limits. What a rule charges by another key,
-/// such as `tenant+path`, the limit of a route, or under plans that it names, is in other buckets.
+/// It covers the buckets of the key `tenant:ID` under the tenant's plan and its own limits. Charges of a rule by another key, such as
+/// `tenant+path`, or under plans that it names, and charges of a route's limit are in other buckets.
 #[utoipa::path(
     get,
     path = "/admin/v1/tenants/{id}/usage",

@@ -1,4 +1,4 @@
-//! Forward-auth: a proxy asks whether a request may pass, and gets an answer without a body to speak of.
+//! Forward-auth: a proxy asks whether a request may pass, and reads the answer from its status and header fields.
 
 mod original;
 mod passage;
@@ -26,8 +26,7 @@ use crate::openapi::{self, Forwarded};
 pub(crate) const PREFIX: &str = "/v1/auth/";
 const DENY_STATUS: &str = "denyStatus";
 
-/// Checks the host and origin of a request, unless a trusted proxy asks for its client: those are the client's then, and may
-/// be any.
+/// Checks the host and origin of a request, unless it comes from a trusted proxy: they are then the client's, and may have any value.
 pub(crate) fn exempt<B>(
     decider: &Decider,
     peer: SocketAddr,
@@ -44,7 +43,7 @@ pub(crate) fn exempt<B>(
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the query is read by hand: a proxy may append what it likes")]
 struct DenyStatus {
-    /// The status that stands for "no", for proxies that understand no 429.
+    /// The status of a denial, for proxies that do not understand 429.
     #[param(rename = "denyStatus", nullable = false, minimum = 400, maximum = 499)]
     deny_status: Option<u16>,
 }
@@ -117,8 +116,7 @@ pub(crate) async fn by_match(
     Ok(verdict(decider, &allow(decider, &owed).await?, deny_status))
 }
 
-/// The request that is asked about. Only a trusted proxy is believed when it describes one; descriptions by another peer
-/// are ignored.
+/// The request in question. Only a trusted proxy may describe one; descriptions by other peers are ignored.
 fn original(question: &Parts, peer: SocketAddr, in_force: &ActivePolicy) -> Result<Original, String> {
     if is_trusted(peer, in_force) {
         Original::described(question, in_force.forward_auth.proxy)
@@ -137,7 +135,7 @@ fn below<'u>(uri: &'u Uri, id: &str) -> &'u str {
     asked.get(PREFIX.len() + id.len()..).unwrap_or_default()
 }
 
-/// The refusal of what can be read in two ways, in the proxy's own word for "no" if it has one.
+/// Refuses an ambiguous request with the proxy's `denyStatus`, if it set one.
 fn unclear(why: String, deny_status: Option<StatusCode>) -> Problem {
     Problem::new(deny_status.unwrap_or(StatusCode::BAD_REQUEST), why).with("field", "path")
 }
@@ -157,7 +155,7 @@ fn verdict(decider: &Decider, ruling: &Ruling, deny_status: Option<StatusCode>) 
     refusal
 }
 
-/// The status that stands for "no". nginx understands 401 and 403 only.
+/// The status of a denial. nginx understands only 401 and 403.
 fn deny_status(uri: &Uri) -> Result<Option<StatusCode>, Fault> {
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let mut found = None;

@@ -1,8 +1,8 @@
 //! The request that a proxy asks about, as the proxy describes it.
 //!
-//! A proxy that sets one pair of headers passes the other on as the client sent it. So one pair is read, the one that is
-//! configured or else the only one that is there. Where two pairs differ, or one cannot be read, the question is refused:
-//! whichever was believed, the client might have written it.
+//! A proxy that sets one pair of headers forwards the other as the client sent it. Only one pair is therefore read: the configured one,
+//! or the only one present. If two pairs differ, or one cannot be read, the question is refused, because the client may have written
+//! either.
 
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
@@ -34,7 +34,7 @@ pub(crate) struct Original {
     pub(crate) path: CleanPath,
     /// In lower case and without a port; empty if none is named.
     pub(crate) host: SmolStr,
-    /// Whether the proxy said both what is asked for and how.
+    /// True if the proxy named both the method and the URI.
     pub(crate) is_whole: bool,
 }
 
@@ -124,7 +124,7 @@ impl Description {
     }
 }
 
-/// The only family that is there. Two that say the same are as good as one.
+/// Returns the only family that is present. Two families that agree count as one.
 fn only(original: Description, forwarded: Description) -> Result<Description, String> {
     match (original.is_nothing(), forwarded.is_nothing()) {
         (true, _) => Ok(forwarded),
@@ -136,8 +136,8 @@ fn only(original: Description, forwarded: Description) -> Result<Description, St
     }
 }
 
-/// Whether the text is a path, or a URL with one. nginx puts a URL together of the client's `Host` and the path. If the
-/// `Host` is `shop?`, the path ends up in the query.
+/// Whether the text is a path, or a URL with one. nginx builds a URL from the client's `Host` and the path: if the `Host` is `shop?`, the
+/// path ends up in the query.
 fn has_path(text: &str) -> bool {
     let after_host = || {
         let (_, rest) = text.split_once("://")?;
@@ -150,7 +150,7 @@ fn canonical(host: Option<&str>) -> Result<Option<SmolStr>, String> {
     host.map(|host| canonical_host(host).ok_or_else(|| "host: the host is not valid".to_owned())).transpose()
 }
 
-/// The one value of a header. A second line that differs may be the client's.
+/// Returns the only value of a header. A second line that differs is refused, because it may be the client's.
 fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, String> {
     let mut values = headers.get_all(name).iter();
     let Some(first) = values.next() else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! A whole request on its way past a rule: what is known of it, and whether it may pass.
+//! Collects the facts of a whole request, and decides whether it may pass.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ pub(crate) fn facts<'a>(
     let principal = if trusted { single_value(headers, &clients.principal_header) } else { None };
     let api_key = headers.get(X_API_KEY);
     let tenant = api_key.and_then(|key| policy.tenant_of_key(key.as_bytes()));
-    // A key that is not known may be meant for the service behind the proxy.
+    // An unknown key may be meant for the service behind the proxy.
     let is_unknown = api_key.is_some() && tenant.is_none() && policy.has_tenants();
     Facts {
         host: &original.host,

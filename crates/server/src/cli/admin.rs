@@ -30,7 +30,7 @@ impl AdminArgs {
         Client::new(&self.admin, self.token.clone(), self.patience)
     }
 
-    /// The answer of a path that must be there.
+    /// Returns the answer of a path that must exist.
     pub(super) fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.client().demand(Method::GET, path, None)
     }
@@ -39,9 +39,9 @@ impl AdminArgs {
         print::line(if self.json { answer.to_string() } else { sentence() })
     }
 
-    /// Warns if a restart of the server will lose what was just put.
+    /// Warns if a restart of the server will lose the change that was just made.
     pub(super) fn warn_of_loss(&self) {
-        // The change was made. Without an answer about where changes are kept, there is nothing to warn of.
+        // The change was made, so failing to learn where changes are stored is not an error.
         if self.get("/admin/v1/store").is_ok_and(|store| store["registry"]["survivesRestart"] == false) {
             print::warning(
                 "the server has this in its memory alone, and loses it when it is started again: set `store.path` or \

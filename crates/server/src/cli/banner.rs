@@ -131,7 +131,7 @@ impl fmt::Display for Banner<'_> {
     }
 }
 
-/// Where this machine reaches a listener. One that is bound to every address is reached at loopback.
+/// The address at which this machine reaches a listener: loopback if the listener is bound to every address.
 fn reached(bound: SocketAddr) -> SocketAddr {
     match bound {
         SocketAddr::V4(all) if all.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, all.port()).into(),

@@ -80,7 +80,7 @@ pub(super) const HEADER: [&str; 6] = ["LIMIT", "LEVEL", "TOKENS", "REFILL", "FUL
 /// The columns of permits.
 const HOLDERS: [&str; 5] = ["PERMIT OF", "HELD BY", "FOR", "ENDS IN", "ID"];
 
-/// Who holds permits of a bucket, a row each.
+/// Returns a row for each holder of a permit.
 fn holders(bucket: &Value) -> Vec<[String; 5]> {
     let now_ms = SystemClock::new().wall().get() / 1_000;
     let span = |from_ms: u64, to_ms: u64| rough(Duration::from_millis(to_ms.saturating_sub(from_ms)));
@@ -97,7 +97,7 @@ fn holders(bucket: &Value) -> Vec<[String; 5]> {
     bucket["permits"]["holders"].as_array().into_iter().flatten().map(row).collect()
 }
 
-/// A bucket as a row. One that the store does not have is full, and one that is in debt has fewer tokens than none.
+/// A bucket as a row. One that the store does not have is full, and one in debt shows a negative number of tokens.
 pub(super) fn row(bucket: &Value) -> [String; 6] {
     let level = bucket["level"].as_f64().unwrap_or_default();
     let full = (level * BAR as f64).round() as usize;

@@ -16,7 +16,7 @@ use super::server_url::ServerUrl;
 /// The largest answer that is read. A hundred thousand tenants take less.
 const MOST_BYTES: usize = 64 << 20;
 
-/// One listener of a server, and the token that opens it.
+/// A client of one listener, with the token for it.
 pub(super) struct Client {
     url: ServerUrl,
     token: Option<String>,
@@ -28,7 +28,7 @@ impl Client {
         Self { url: url.clone(), token, patience }
     }
 
-    /// Asks, and hands back status and JSON of any answer that comes.
+    /// Sends a request, and returns the status and the JSON of any answer.
     #[tokio::main(flavor = "current_thread")]
     pub(super) async fn ask(
         &self,
@@ -62,7 +62,7 @@ impl Client {
         self.patience.bound(&self.url.to_string(), answered).await
     }
 
-    /// Asks for what must work: any other answer is an error in the server's own words.
+    /// Sends a request that must succeed. Any other answer is an error with the server's message.
     pub(super) fn demand(&self, method: Method, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
         let (status, answer) = self.ask(method, path, body)?;
         match missing(path).filter(|_| status == StatusCode::NOT_FOUND && answer["field"] == "path") {
@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// The server's own words about what is wrong, or what to do about the token.
+    /// Returns an error with the server's message, or with advice about the token.
     pub(super) fn refused<T>(&self, status: StatusCode, answer: &Value) -> anyhow::Result<T> {
         match (status, answer["detail"].as_str()) {
             (StatusCode::UNAUTHORIZED, _) if self.token.is_none() => {
@@ -88,14 +88,14 @@ impl Client {
                  SPILE_ADMIN_TOKEN or admin.token_file, and set SPILE_ADMIN_TOKEN here to the same",
                 self.url
             ),
-            // The path is the server's word for a name that was typed here.
+            // The server says `path` for a name that was typed on the command line.
             (_, Some(detail)) => bail!("{}", detail.strip_prefix("path: ").unwrap_or(detail)),
             (_, None) => bail!("{} answered {status}: is this the right listener?", self.url),
         }
     }
 }
 
-/// The server's answer about a name that no entry has.
+/// The server's message about a name that no entry has.
 const NO_ENTRY: &str = "path: nothing has this name";
 
 /// The kind and the name of the entry that a path is about.

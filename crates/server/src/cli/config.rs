@@ -20,15 +20,15 @@ use crate::secret::mask;
 /// Commands on a configuration.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Says whether a server would run with a file, and if not, everything that is wrong with it.
+    /// Reports whether a server would run with a file, and if not, everything that is wrong with it.
     Check {
         /// The file; `--config` names it just as well. `spile.toml`, if there is neither.
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
         #[command(flatten)]
         serve: ServeArgs,
-        /// Also says which entries of this registry would be in quarantine with the file: the file of an embedded store,
-        /// or the URL of a Redis. The exit code is 1 if there are any.
+        /// Also reports which entries of this registry would be in quarantine with the file: the file of an embedded store, or the URL of
+        /// a Redis. The exit code is 1 if there are any.
         #[arg(long, value_name = "FILE_OR_URL")]
         registry: Option<RegistryPlace>,
         #[command(flatten)]
@@ -77,7 +77,7 @@ impl ConfigCommand {
     }
 }
 
-/// A configuration that works, and the registry that it was checked with, if there is one.
+/// A valid configuration, and the registry that it was checked with, if there is one.
 struct CheckedConfig {
     config: Config,
     registry: Option<(usize, String)>,
@@ -180,7 +180,7 @@ impl fmt::Display for RegistryPlace {
 }
 
 impl RegistryPlace {
-    /// All that is kept there. Changes nothing.
+    /// Reads every entry. Changes nothing.
     fn read(&self, config: &Config, patience: Patience) -> anyhow::Result<Offered> {
         let url = match self {
             Self::File(path) => {

@@ -1,4 +1,4 @@
-//! A connection to a server, encrypted if its URL says so.
+//! A connection to a server, over TLS if the scheme is `https`.
 
 use std::env::var_os;
 
@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 
 use super::server_url::ServerUrl;
 
-/// The variables that name the files of TLS: who vouches for servers, and who this client is.
+/// The variables that name TLS files: the authorities that are trusted, and the client certificate.
 const CA_FILE: &str = "SPILE_TLS_CA_FILE";
 const CERTIFICATE_FILE: &str = "SPILE_TLS_CERTIFICATE_FILE";
 const KEY_FILE: &str = "SPILE_TLS_KEY_FILE";
@@ -19,7 +19,7 @@ const KEY_FILE: &str = "SPILE_TLS_KEY_FILE";
 /// A transport of either kind.
 pub(super) type AnyTransport = Box<dyn AnyIo>;
 
-/// A byte stream of which the type does not matter.
+/// A byte stream of any type.
 pub(super) trait AnyIo: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<I: AsyncRead + AsyncWrite + Send + Unpin + 'static> AnyIo for I {}

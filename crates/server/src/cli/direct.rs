@@ -1,4 +1,4 @@
-//! Asks a store itself, with no server in between: the same code decides, in this process.
+//! Asks a store directly, without a server: the same code decides in this process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,17 +36,16 @@ pub(super) struct DirectArgs {
     config: Option<PathBuf>,
 }
 
-/// A store that is asked without a server.
+/// A store that is used without a server.
 pub(super) struct Direct {
     decider: Decider,
-    /// Where the embedded store is saved once it has been changed.
+    /// The file to which a changed embedded store is saved.
     file: Option<(SnapshotFile, Embedded)>,
     runtime: Runtime,
 }
 
 impl DirectArgs {
-    /// The store, where one is named. `changes` says that its buckets are to be changed, for which a file has to be
-    /// free.
+    /// Opens the store, if one is named. `changes` is true if its buckets will change, which requires that no server uses the file.
     pub(super) fn open(&self, changes: bool, patience: Patience) -> anyhow::Result<Option<Direct>> {
         if self.store.is_none() && self.path.is_none() && self.config.is_none() {
             return Ok(None);

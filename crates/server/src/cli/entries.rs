@@ -72,7 +72,7 @@ pub(super) fn show(admin: &AdminArgs, kind: &str, name: &str) -> anyhow::Result<
     })
 }
 
-/// Puts an entry in place of the one of that name.
+/// Creates or replaces the entry of that name.
 pub(super) fn put(admin: &AdminArgs, kind: &str, name: &str, entry: &Value) -> anyhow::Result<()> {
     let path = format!("/admin/v1/{kind}/{}", segment(name));
     let answer = admin.client().demand(Method::PUT, &path, Some(entry))?;

@@ -18,8 +18,8 @@ use crate::input::segment;
 pub(super) struct ExplainArgs {
     /// Who pays, with its kind in front: `tenant:acme`, `ip:203.0.113.7`.
     key: String,
-    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request of `--path`, or the one that denied the key last, or
-    /// `default`.
+    /// The rule, or the limit of a route, to look at. If it is left out: the one for the request of `--path`, or the one that denied the
+    /// key last, or `default`.
     #[arg(long, value_name = "ID")]
     rule: Option<String>,
     /// The path of a request, to look at the rule and at the limits of the gateway's route that are for it.
@@ -113,7 +113,7 @@ fn headline(explained: &Value) -> String {
     format!("{} {outcome}{rule}{plans}", shown(&explained["key"]))
 }
 
-/// The row of a bucket, with who pays if that is another key, and a mark at the one that decides.
+/// The row of a bucket, with the payer if it is another key, and a mark if this bucket decides.
 fn with_payer(explained: &Value, bucket: &Value) -> [String; 6] {
     let mut row = row(bucket);
     if bucket["decides"] == true {

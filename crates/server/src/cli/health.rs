@@ -1,4 +1,4 @@
-//! `spile health`: whether a server is ready, or alive, by the exit code. An image without a shell has nothing else to ask with.
+//! `spile health`: reports by its exit code whether a server is ready, or alive. An image without a shell has no other means to check.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) struct HealthArgs {
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl HealthArgs {
-    /// Asks, and asks again while there is time to wait and the server is not there or not ready.
+    /// Asks, and repeats the question while there is time to wait and the server is missing or not ready.
     fn ask(&self, path: &str) -> anyhow::Result<(StatusCode, Value)> {
         let (clock, most_us) = (SystemClock::new(), self.wait.unwrap_or_default().as_micros());
         let began = clock.now();
@@ -47,7 +47,7 @@ impl HealthArgs {
             if is_fine || u128::from(clock.now().since_us(began)) >= most_us {
                 return answer;
             }
-            // A command has nothing else to do meanwhile.
+            // Blocking the thread is fine, because a command has nothing else to do.
             std::thread::park_timeout(PAUSE);
         }
     }
@@ -60,7 +60,7 @@ impl HealthArgs {
             let why = if said.is_empty() { status.to_string() } else { said.replace('\n', "; ") };
             bail!("the server at {} is not {word}: {why}", self.admin);
         }
-        // A server that is ready may still have something to say, such as that its store is lost.
+        // A ready server may still report a problem, such as a lost store.
         let (_, more) = said.split_once('\n').unwrap_or((said, ""));
         match (self.json, more) {
             (true, "") => print::line(json!({word: true})),

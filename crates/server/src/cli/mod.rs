@@ -1,4 +1,4 @@
-//! The command line: what was typed, and who carries it out.
+//! The command line: parses the arguments and runs the command.
 
 mod admin;
 mod ask;
@@ -69,13 +69,13 @@ enum CliCommand {
     /// Turns limits of another program into a configuration.
     #[command(subcommand)]
     Convert(ConvertCommand),
-    /// Spends a key's tokens, and says whether it may.
+    /// Spends a key's tokens, and reports whether it may.
     Check(AskArgs),
-    /// Says whether a key might, and spends nothing.
+    /// Reports whether a key might, and spends nothing.
     Peek(AskArgs),
     /// Shows every bucket of a key.
     Inspect(BucketArgs),
-    /// Says why a key is limited: the rule, its buckets, its last denials, and what to change.
+    /// Reports why a key is limited: the rule, its buckets, its last denials, and what to change.
     Explain(ExplainArgs),
     /// Makes every bucket of a key full again.
     Reset(BucketArgs),
@@ -92,7 +92,7 @@ enum CliCommand {
     Reload(ReloadArgs),
     /// Runs an access log through a configuration: who would have been limited, when, and by which rule.
     Replay(ReplayArgs),
-    /// Says whether a server is ready, for container engines.
+    /// Reports whether a server is ready, for container engines.
     Health(HealthArgs),
     /// Shows a running server in the terminal.
     Top(TopArgs),
@@ -111,7 +111,7 @@ enum CliCommand {
 }
 
 impl Cli {
-    /// Does what was asked for.
+    /// Runs the command.
     pub fn run(self) -> anyhow::Result<CommandOutcome> {
         match self.command {
             CliCommand::Serve(args) => args.run().map(CommandOutcome::done),
@@ -146,7 +146,7 @@ pub fn complain(what: &str) {
     }
 }
 
-/// Whether the arguments are those of a server that logs in JSON. They may be ones that cannot be parsed.
+/// True if the arguments are those of a server that logs in JSON, even if they cannot be parsed.
 fn asks_for_json(arguments: impl IntoIterator<Item = String>, variable: Option<&str>) -> bool {
     let arguments: Vec<String> = arguments.into_iter().skip(1).collect();
     let flag = arguments.iter().enumerate().find_map(|(at, argument)| {

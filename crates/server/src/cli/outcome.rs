@@ -5,17 +5,17 @@ use std::process::ExitCode;
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CommandOutcome {
-    /// It did what it was asked to, or the key may.
+    /// The command succeeded, or the key is allowed.
     Done,
-    /// The key may not.
+    /// The key is denied.
     Denied,
-    /// Nothing was decided: the store failed, and the policy is to refuse without it.
+    /// Nothing was decided: the store failed, and the failure policy is to deny.
     Undecided,
     /// The faults were printed as JSON.
     Refused,
-    /// A file works, and entries of the registry would be in quarantine with it.
+    /// The file is valid, but entries of the registry would be in quarantine with it.
     Quarantined,
-    /// Something was converted, and not all of it could be said.
+    /// The conversion is incomplete, because the configuration cannot express all of it.
     Incomplete,
 }
 

@@ -72,7 +72,7 @@ pub(super) struct LimitFlags {
     /// How long a permit is held unless it is renewed, as in `30s`, which it is if this is left out.
     #[arg(long, value_name = "TIME", requires = "concurrency")]
     hold: Option<String>,
-    /// How many tokens late charges may take beyond what is there; as many as the limit holds, if it is left out.
+    /// How many tokens late charges may take beyond the available ones; as many as the limit holds, if it is left out.
     #[arg(long, value_name = "TOKENS", conflicts_with = "file")]
     debt: Option<Amount>,
     /// The unit that it counts in: `requests`, `tokens`, or a currency such as `usd`, whose smallest amount is a millionth.
@@ -113,7 +113,7 @@ impl PlanCommand {
     }
 }
 
-/// A row for each limit. The limit of a plan that has one is called like the plan.
+/// A row for each limit. The only limit of a plan has the name of the plan.
 fn rows(plan: &Value) -> Vec<[String; 6]> {
     let row = |limit: &Value| {
         let name = if limit["name"].is_null() { &plan["name"] } else { &limit["name"] };
@@ -129,7 +129,7 @@ fn rows(plan: &Value) -> Vec<[String; 6]> {
     }
 }
 
-/// How the tokens of a limit come back: `1/s`, or `per month in Europe/Berlin from 15`. Of a concurrency, how long a permit is held.
+/// How the tokens of a limit come back: `1/s`, or `per month in Europe/Berlin from 15`. For a concurrency, how long a permit is held.
 fn refill(limit: &Value) -> String {
     if !limit["concurrency"].is_null() {
         return format!("held {}", limit["hold"].as_str().unwrap_or("30s"));

@@ -1,4 +1,4 @@
-//! Prints what commands answer. A closed pipe, as in `spile config show | head`, is not a failure.
+//! Prints the results of commands. A closed pipe, as in `spile config show | head`, is not a failure.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub(super) fn all(text: impl Display) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a warning on stderr. One that cannot be printed is lost.
+/// Prints a warning on stderr. A warning that cannot be printed is lost.
 pub(super) fn warning(text: &str) {
     let _written = writeln!(io::stderr(), "warning: {text}");
 }

@@ -103,7 +103,7 @@ impl ReplayArgs {
         print::all(report)
     }
 
-    /// A log or a configuration is never written over.
+    /// Refuses to overwrite a log or a configuration.
     fn refuse_input(&self, output: &Path) -> anyhow::Result<()> {
         let Ok(output) = fs::canonicalize(output) else { return Ok(()) };
         for input in self.logs.iter().chain(&self.configs) {

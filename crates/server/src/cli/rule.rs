@@ -101,7 +101,7 @@ impl RuleCommand {
 impl RuleArgs {
     fn document(self) -> Value {
         let listed = |values: Vec<String>| (!values.is_empty()).then(|| json!(values));
-        // One word may be a choice, such as `tenant`. A list is always one of plans.
+        // A single word may be a keyword, such as `tenant`. A list always names plans.
         let plans = match <[String; 1]>::try_from(self.plans) {
             Ok([only]) => json!(only),
             Err(several) => json!(several),
@@ -125,7 +125,7 @@ impl RuleArgs {
     }
 }
 
-/// The members that there are.
+/// The members that have a value.
 fn members<const N: usize>(members: [(&str, Option<Value>); N]) -> Map<String, Value> {
     members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

@@ -17,7 +17,7 @@ use crate::observe::log;
 use crate::secret::Secret;
 use crate::serve::{ConnectionShares, Listeners, Server, raise_limit};
 
-/// Random bytes in a token that is made.
+/// Random bytes in a generated token.
 const TOKEN_BYTES: usize = 32;
 
 /// The flags. They override file and environment.
@@ -75,7 +75,7 @@ impl ServeArgs {
         runtime.enable_all().build()?.block_on(serve(&config))
     }
 
-    /// The file that is named, if one is.
+    /// The configuration file, if one is named.
     pub(super) fn file(&self) -> Option<PathBuf> {
         self.config.clone()
     }
@@ -126,7 +126,7 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         );
     }
     let shutdown = termination()?;
-    // From here on a hangup does not end the process: one that comes before the server is set up has nothing to reload.
+    // From here on, SIGHUP does not end the process. One that arrives before the server is set up has nothing to reload.
     let _ignored_until_then = watcher::hangup()?;
     let listeners = Listeners::bind(&config.listen).await?;
     let token = one_time_token(config)?;
@@ -139,8 +139,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A token for this run alone, if none is configured and only this machine reaches the admin listener. It is made where a
-/// person reads the banner: in a file or at a collector of logs a secret would stay.
+/// A token for this run alone, if none is configured and only this machine reaches the admin listener. It is made only if a terminal
+/// shows the banner: in a file or a log collector, a secret would persist.
 fn one_time_token(config: &Config) -> Result<Option<String>, getrandom::Error> {
     let is_local = config.listen.admin.ip().to_canonical().is_loopback();
     if config.admin.token.is_some() || !is_local || log::is_json() || !io::stdout().is_terminal() {

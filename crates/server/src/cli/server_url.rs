@@ -1,4 +1,4 @@
-//! Where a server listens, as people write it.
+//! The URL of a server, as it is typed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -42,7 +42,7 @@ impl FromStr for ServerUrl {
         let spelt = match text.strip_prefix(':') {
             Some(port) => format!("http://127.0.0.1:{port}"),
             None if text.contains("://") => text.to_owned(),
-            // Without a scheme it is not known which port is meant.
+            // Without a scheme there is no default port.
             None if text.rsplit_once(':').is_some() => format!("http://{text}"),
             None => return Err(wrong()),
         };

@@ -52,7 +52,7 @@ pub(super) enum TenantCommand {
         #[command(flatten)]
         admin: AdminArgs,
     },
-    /// Shows what a tenant has used of its quotas, and what is there under its rates.
+    /// Shows a tenant's usage of its quotas, and the tokens left under its rates.
     Usage {
         /// Whose.
         id: String,
@@ -108,7 +108,7 @@ fn add(admin: &AdminArgs, id: &str, plan: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the tenant with another plan. Limits of the tenant stay.
+/// Moves the tenant to another plan. The tenant's own limits stay.
 fn change_plan(admin: &AdminArgs, id: &str, plan: &str) -> anyhow::Result<()> {
     let mut tenant = admin.get(&format!("/admin/v1/tenants/{}", segment(id)))?;
     let members = tenant.as_object_mut().context("the server answered no tenant")?;

@@ -1,4 +1,4 @@
-//! Who may change things, and where changes are kept.
+//! Settings of the admin API: its token, and where changes are stored.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::tls::TlsConfig;
 use super::{Config, StoreUrl};
 use crate::secret::Secret;
 
-/// `[admin]`: who may change things, and where changes are kept.
+/// `[admin]`: the token of the admin API, and where changes are stored.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AdminConfig {
@@ -19,7 +19,7 @@ pub struct AdminConfig {
     #[serde(skip)]
     pub(crate) token: Option<Secret>,
     pub(crate) token_file: Option<PathBuf>,
-    /// Where changes are kept. If it is `None`, they are kept beside `store.path`, and without a path as long as the
+    /// The file that stores changes. If it is `None`, they are stored beside `store.path`; without a path, they last as long as the
     /// process.
     pub(crate) registry_file: Option<PathBuf>,
     /// The certificate that clients see; plain HTTP if `None`.
@@ -54,7 +54,7 @@ impl AdminConfig {
     }
 }
 
-/// An admin listener that strangers could use: it is reached from other machines, and asks for no token.
+/// An admin listener that anyone could use: other machines can reach it, and it requires no token.
 #[derive(Debug, thiserror::Error)]
 #[error("admin would listen on {address}, beyond this machine, without a token: {TOKEN_HINT}")]
 pub struct OpenAdmin {
@@ -65,8 +65,8 @@ pub struct OpenAdmin {
 pub(super) const TOKEN_HINT: &str = "set SPILE_ADMIN_TOKEN or admin.token_file";
 
 impl Config {
-    /// The file that keeps changes over a restart: beside the buckets, unless it is named. `None` if the registry is in Redis
-    /// or nothing is kept.
+    /// The file in which changes survive a restart: beside the buckets, unless it is named. `None` if the registry is in Redis or nothing
+    /// is stored.
     pub(crate) fn registry_file(&self) -> Option<PathBuf> {
         let beside = || {
             let mut path =
@@ -77,7 +77,7 @@ impl Config {
         self.admin.registry_file.clone().or_else(beside)
     }
 
-    /// Refuses to go without a token while the admin listener is at this address, unless only this machine reaches it.
+    /// Returns an error if there is no token and other machines can reach the admin listener at this address.
     pub(crate) fn refuse_open_admin(&self, address: SocketAddr) -> Result<(), OpenAdmin> {
         match &self.admin.token {
             None if !address.ip().to_canonical().is_loopback() => Err(OpenAdmin { address }),

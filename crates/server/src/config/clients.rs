@@ -8,7 +8,7 @@ use spile_tower::client::Networks;
 
 use super::value::{Text, Texts, Written, within};
 
-/// `[clients]`: which proxies are believed about who a caller is, and how callers are distinguished.
+/// `[clients]`: which proxies are trusted to name the caller, and how callers are distinguished.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clients {
@@ -23,7 +23,7 @@ pub struct Clients {
     pub(crate) principal_header: HeaderName,
 }
 
-/// A network in the words of the operator.
+/// A network as the operator wrote it.
 #[derive(Clone, Debug)]
 pub(crate) struct Network(String);
 

@@ -1,4 +1,4 @@
-//! Where spans go: the header fields that the collector asks for, and what is said of this process.
+//! The collector of spans: its header fields, and the attributes of this process.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use super::ObserveConfig;
 use super::secret;
 use super::source::{Faults, Location, wrong};
 
-/// The variables of OpenTelemetry that are read where the file says nothing.
+/// The variables of OpenTelemetry that apply if the file has no setting.
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 const SERVICE: &str = "OTEL_SERVICE_NAME";
@@ -25,15 +25,15 @@ const FIELDS: &str = "names as in `authorization`, each once, with values of vis
 /// The longest name and the longest value of an attribute, in bytes.
 const MOST_NAME: usize = 255;
 const MOST_VALUE: usize = 4_096;
-/// The most attributes from one place.
+/// The most attributes from one source.
 const MOST: usize = 64;
 
-/// Texts by name: a table in a file, and `name=value,name=value` with percent-encoding in a variable. They may be secrets, and
-/// stay out of `Debug`.
+/// Texts by name: a table in a file, and `name=value,name=value` with percent-encoding in a variable. They may be secrets, so `Debug`
+/// does not show them.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub(super) struct NamedTexts(Vec<(String, String)>);
 
-/// The collector that `[observe]` names, with everything that it is sent along with spans.
+/// Checks the collector that `[observe]` names, with the header fields and attributes that accompany spans.
 pub(super) fn check(
     observe: &ObserveConfig,
     ratio: f64,
@@ -52,7 +52,7 @@ pub(super) fn check(
     let host = Some(("host.name".to_owned(), host)).filter(|(_, host)| !host.is_empty());
     let service = variable(SERVICE, variables).map(|name| ("service.name".to_owned(), name.to_owned()));
     let usual = of_variable(ATTRIBUTES, variables, faults);
-    // Later ones override those before.
+    // Later attributes override earlier ones.
     let attributes = host.into_iter().chain(usual.0).chain(service).chain(observe.otlp_attributes.0.clone());
     Some(attributes.fold(otlp.headers(headers), |otlp, (name, value)| otlp.resource(name, value)))
 }

@@ -54,7 +54,7 @@ impl Difference {
 }
 
 impl KindDifference {
-    /// Entries by name, with all that they say as text.
+    /// Takes entries by name, with their whole content as text.
     fn new(kind: &'static str, before: HashMap<String, String>, next: HashMap<String, String>) -> Self {
         let mut before = before;
         let (mut added, mut changed) = (BTreeSet::new(), BTreeSet::new());

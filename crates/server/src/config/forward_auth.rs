@@ -19,8 +19,8 @@ pub enum ProxyKind {
     Nginx,
     /// `X-Forwarded-Method` and `X-Forwarded-Uri`.
     Traefik,
-    /// As [`Traefik`](Self::Traefik).
+    /// Like [`Traefik`](Self::Traefik).
     Caddy,
-    /// By the method of the question itself, and by the path below `/v1/auth/{ruleId}`.
+    /// The method of the question itself, and the path below `/v1/auth/{ruleId}`.
     Envoy,
 }

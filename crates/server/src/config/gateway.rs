@@ -1,4 +1,4 @@
-//! Settings of the whole gateway: its bounds, its certificate, and whose tokens it believes.
+//! Settings of the whole gateway: its bounds, its certificate, and the tokens that it accepts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) struct GatewaySpec {
     // HTTP/2 begins with windows of 64 KiB.
     #[serde(with = "Size::<65_536, 16_777_216>")]
     stream_window: u32,
-    /// Exchanges that go on without their client, at most.
+    /// The most exchanges that continue without their client.
     max_detached: Option<usize>,
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     max_detached_per_caller: usize,
@@ -45,7 +45,7 @@ pub(super) struct GatewaySpec {
     detached_timeout: Duration,
 }
 
-/// `[gateway.jwt]`: whose tokens are believed, and how they are read.
+/// `[gateway.jwt]`: which tokens are accepted, and how they are read.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct JwtSpec {
@@ -53,22 +53,22 @@ pub(crate) struct JwtSpec {
     #[serde(with = "KeysWord")]
     keys: JwtKeyFile,
     issuer: Option<String>,
-    /// The audiences that are accepted: one of these. An empty list accepts every audience.
+    /// The accepted audiences, of which a token must have one. An empty list accepts every audience.
     audience: TextOrTexts,
-    /// By how much clocks may be off.
+    /// The clock skew that is tolerated.
     #[serde(with = "RequestSpan")]
     leeway: Duration,
     tenant_claim: Option<String>,
     plan_claim: Option<String>,
 }
 
-/// `[gateway.access_log]`: where a line about each request is written. There is no access log without this table.
+/// `[gateway.access_log]`: the destination and format of a line for each request. There is no access log without this table.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AccessLogSpec {
-    /// As the log of the process, unless it is set.
+    /// By default that of the process's log.
     format: Option<LogFormat>,
-    /// The standard output, unless it is set.
+    /// By default the standard output.
     file: Option<PathBuf>,
     /// The share of requests that are logged.
     #[serde(deserialize_with = "share_or_none")]
@@ -97,20 +97,20 @@ enum KeysWord {
 pub struct GatewayConfig {
     /// The bounds of the listener.
     pub bounds: Bounds,
-    /// The bounds of exchanges that go on without their client.
+    /// The bounds of exchanges that continue without their client.
     pub detached: DetachedBounds,
     /// The certificate that clients see; plain HTTP if `None`.
     pub tls: Option<TlsConfig>,
-    /// Whose tokens are believed. `None` if no tokens are.
+    /// The tokens that are accepted. `None` if no tokens are.
     pub jwt: Option<JwtConfig>,
-    /// How routes meet `https://` upstreams that say nothing else.
+    /// The TLS files for `https://` upstreams of routes that name no others.
     pub upstream_tls: UpstreamTlsFiles,
     pub(crate) refusals: Refusals,
     /// `None` if there is no access log.
     pub(crate) access_log: Option<AccessLogSpec>,
 }
 
-/// Whose tokens are believed.
+/// The tokens that are accepted.
 #[derive(Clone, Debug)]
 pub struct JwtConfig {
     pub(super) spec: JwtSpec,
@@ -145,7 +145,7 @@ impl Default for AccessLogSpec {
 }
 
 impl AccessLogSpec {
-    /// The settings, in the format of the log of the process unless there is another one.
+    /// The settings. The format is by default that of the process's log.
     pub(crate) fn settings(&self, log: LogFormat) -> AccessLogSettings {
         let mut settings = AccessLogSettings::default();
         settings.format = match self.format.unwrap_or(log) {

@@ -27,7 +27,7 @@ pub struct Listen {
     /// The reverse proxy.
     #[serde(deserialize_with = "Text::deserialize_some")]
     pub gateway: Option<SocketAddr>,
-    /// The names, besides those of loopback, by which `http` and `admin` are asked, and the hosts whose pages may ask them.
+    /// The host names of `http` and `admin` besides those of loopback, and the hosts whose pages may send requests to them.
     #[serde(with = "Texts", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostPattern>,
     /// The bounds of all listeners but the gateway.
@@ -50,8 +50,8 @@ impl Default for Listen {
     }
 }
 
-/// Reads the address of a listener: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or `:8080` for every IPv4 address of
-/// this machine. Other names are not looked up: what they stand for may change.
+/// Reads the address of a listener: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or `:8080` for every IPv4 address of this machine.
+/// Other names are not resolved, because their addresses may change.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let port =
         |port: &str| port.parse::<u16>().ok().filter(|_| port.bytes().all(|byte| byte.is_ascii_digit()));
@@ -74,7 +74,7 @@ impl Written for SocketAddr {
     }
 }
 
-/// Requests are small here, and so is the part of them that may wait to be read.
+/// Requests are small here, so a small flow-control window is enough.
 fn usual_bounds() -> Bounds {
     let mut bounds = Bounds::default();
     bounds.stream_window = 64 << 10;

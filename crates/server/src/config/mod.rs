@@ -1,7 +1,7 @@
 //! The configuration of the server. Every value here is valid.
 //!
-//! [`source`] reads the file, the environment and JSON into serde types: settings, and a `…Spec` for each kind of thing that
-//! can be listed. A spec is then checked into a type that cannot be wrong. All faults are reported at once, each with its line.
+//! [`source`] reads the file, the environment and JSON into serde types: settings, and a `…Spec` for each kind of thing that can be
+//! listed. A spec is then checked and converted into a type that cannot be invalid. All faults are reported at once, each with its line.
 
 mod admin;
 mod bounds;
@@ -89,17 +89,17 @@ pub struct Config {
     pub http_tls: Option<TlsConfig>,
     /// Where buckets live.
     pub store: StoreConfig,
-    /// Who may change things.
+    /// Settings of the admin API.
     pub admin: AdminConfig,
-    /// How long Envoy is kept waiting.
+    /// Settings of Envoy's rate limit service.
     pub grpc: GrpcConfig,
     /// Settings of the Redis protocol.
     pub resp: RespConfig,
-    /// Which proxies are believed about who a caller is.
+    /// Which proxies are trusted to name the caller.
     pub clients: Clients,
     /// How proxies describe the request that they ask about.
     pub forward_auth: ForwardAuth,
-    /// Whether requests that no rule matches are not limited.
+    /// True if requests that no rule matches pass without a limit.
     pub unmatched_pass: bool,
     pub(crate) observe: ObserveConfig,
     pub(crate) log: LogConfig,
@@ -114,7 +114,7 @@ pub struct Config {
     /// Plans, rules, tenants and routes as the file has them.
     specs: Arc<Specs>,
     origin: Origin,
-    /// The registry's part in it.
+    /// The registry's part of the configuration.
     overlay: Overlay,
 }
 
@@ -126,7 +126,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a file, with environment variables above it.
+    /// Reads a file, overridden by environment variables.
     pub fn load(
         path: &Path,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -137,7 +137,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads environment variables alone.
+    /// Reads only environment variables.
     pub fn from_environment(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, LoadError> {
@@ -179,15 +179,15 @@ impl Config {
         &self.overlay.entries
     }
 
-    /// The registry's entries that do not go together with the rest, and so are not part of it.
+    /// The registry's entries that conflict with the rest, and so are not part of it.
     pub(crate) const fn quarantine(&self) -> &Quarantine {
         &self.overlay.quarantine
     }
 
-    /// Everything that says what a request owes.
+    /// Everything that determines the charges of a request.
     ///
     /// # Panics
-    /// Never: what the parts name has been checked to be there.
+    /// Never: every name that the parts use has been checked.
     pub(crate) fn policy(&self) -> Policy {
         let routes = self.routes.iter().filter(|route| !route.limits.is_empty());
         // A `default` in shadow mode leaves the built-in one in force.
@@ -286,8 +286,8 @@ impl Checked {
         checked
     }
 
-    /// Envoy asks about descriptors, and never says when a request has ended. What they are charged depends on rules, plans and
-    /// tenants together.
+    /// Refuses permits for descriptors, because Envoy never reports the end of a request. The charges depend on rules, plans and tenants
+    /// together.
     fn refuse_permits_of_descriptors(&self, rules: &[Defined<'_, RuleSpec>], faults: &mut Faults) {
         let takes_permits = |plan: &Plan| plan.limits().iter().any(|limit| limit.limit().is_concurrency());
         let has_permits = self.plans.iter().any(takes_permits)
@@ -308,7 +308,7 @@ impl Checked {
     }
 }
 
-/// Whether requests that no rule matches are not limited. A rule for all that no other matches says the opposite.
+/// True if requests that no rule matches pass without a limit. A rule for all unmatched requests contradicts that.
 fn check_unmatched(word: Option<&str>, rules: &[Rule], faults: &mut Faults) -> bool {
     let (Some(word), at) = (word, Location::FILE.key(UNMATCHED)) else { return false };
     if word != PASS {
@@ -343,7 +343,7 @@ pub enum LoadError {
     /// The file had settings when the server read it last, and has none now.
     #[error("{0} is empty now, and had settings before: a restart would run without them")]
     Emptied(String),
-    /// The file was read, and would let every client in.
+    /// The file was read, and would open the admin API to every client.
     #[error(transparent)]
     OpenAdmin(#[from] OpenAdmin),
 }

@@ -28,17 +28,17 @@ pub(crate) struct ObserveConfig {
     pub(crate) show_keys: bool,
     /// The URL of the collector.
     pub(super) otlp: Option<String>,
-    /// How many of a hundred requests are traced.
+    /// The percentage of requests that are traced.
     pub(super) otlp_percent: Option<u64>,
-    /// Header fields that the collector asks for. Their values are secrets.
+    /// Header fields that the collector requires. Their values are secrets.
     #[serde(serialize_with = "NamedTexts::masked", skip_serializing_if = "NamedTexts::is_empty")]
     pub(super) otlp_headers: NamedTexts,
-    /// More of them, one `name: value` per line.
+    /// A file with more header fields, one `name: value` per line.
     pub(super) otlp_headers_file: Option<PathBuf>,
     /// Attributes of this process for the collector.
     #[serde(skip_serializing_if = "NamedTexts::is_empty")]
     pub(super) otlp_attributes: NamedTexts,
-    /// Where spans go. `None` if nothing is traced.
+    /// The collector of spans. `None` if nothing is traced.
     #[serde(skip)]
     pub(crate) collector: Option<Otlp>,
     #[serde(skip)]
@@ -55,7 +55,7 @@ pub(crate) struct WebhookSpec {
     allow_private: bool,
 }
 
-/// A webhook, and how it was written for `config show`.
+/// A webhook, and its written form for `config show`.
 #[derive(Clone, Debug)]
 pub(crate) struct HookConfig {
     pub(crate) webhook: Webhook,
@@ -119,7 +119,7 @@ impl HookConfig {
             }
         }
         let url = faults.required(at, "url", spec.url.as_deref());
-        // Whether a URL can be sent to does not depend on the secret.
+        // The secret does not affect whether the URL is valid.
         if let Some(Err(why)) = url.map(|url| Webhook::new(url, "")) {
             faults.add(&at.key("url"), why, "for instance `https://ops.example.com/spile`");
         }

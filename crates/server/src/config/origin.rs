@@ -31,7 +31,7 @@ impl Origin {
     }
 }
 
-/// The file and the environment may hold secrets, and stay out.
+/// Leaves out the file and the environment, which may hold secrets.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, stamp, flags, .. } = self;

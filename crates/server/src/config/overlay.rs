@@ -1,4 +1,4 @@
-//! The registry's part in a configuration.
+//! The registry's part of a configuration.
 //!
 //! An entry that conflicts with the file must not void the others. It is put in quarantine: kept,
 //! reported, and not in force until the conflict ends.
@@ -21,13 +21,13 @@ pub(crate) struct Offered {
 }
 
 impl Config {
-    /// Reads the file once more. One that an entry in force would not go together with is refused, like one that does
-    /// not work by itself. Entries in quarantine come back if they go together with it.
+    /// Reads the file again. It is refused if it is invalid, or if an entry in force conflicts with it. Entries in quarantine come back
+    /// if they no longer conflict.
     pub(crate) fn read_again(&self, offered: &Offered) -> Result<Self, LoadError> {
         let mut origin = self.origin.clone();
         if let Some(path) = &origin.path {
             (origin.stamp, origin.text) = read(path)?;
-            // An editor or a full disk may leave nothing of a file, and then all limits would go.
+            // An editor or a full disk may leave an empty file, and all limits would be lost.
             if says_nothing(&origin.text) && !says_nothing(&self.origin.text) {
                 return Err(LoadError::Emptied(path.display().to_string()));
             }
@@ -48,8 +48,8 @@ impl Config {
         self.with_overlay_and(overlay, offered)
     }
 
-    /// Returns the file with all entries of a registry, except for those that conflict. If an entry in force has
-    /// become such a one, the document that was in force stays.
+    /// Returns the file with all entries of a registry, except for those that conflict. If an entry in force has come to conflict, the
+    /// document that was in force stays.
     pub(crate) fn adopt(&self, offered: &Offered) -> Result<Self, ConfigError> {
         let standing = &self.overlay.entries;
         let mut overlay = Overlay { entries: Arc::clone(&offered.entries), ..Overlay::default() };
@@ -71,7 +71,7 @@ impl Config {
         }
     }
 
-    /// Returns the file with exactly these entries, and with those in quarantine that can come back without harm to them.
+    /// Returns the file with exactly these entries, and with those in quarantine that no longer conflict.
     fn with_overlay_and(&self, overlay: Overlay, offered: &Offered) -> Result<Self, ConfigError> {
         let (made, faults) = self.overlaid(overlay, Faults::default());
         if !faults.is_empty() {
@@ -84,7 +84,7 @@ impl Config {
         Ok(made.adopt(offered).ok().filter(|all| !harms(all)).unwrap_or(made))
     }
 
-    /// The entry that brings the first of these faults into the file, or `None` if the file has it by itself.
+    /// The entry that causes the first of these faults, or `None` if the file has it by itself.
     fn culprit(&self, overlay: &Overlay, faults: &Faults) -> Option<String> {
         let is_there = |count| {
             let part = Overlay {
@@ -141,16 +141,16 @@ impl Config {
 pub(super) struct Defined<'a, T> {
     pub(super) spec: &'a T,
     pub(super) name: Option<&'a str>,
-    /// Its place in the list of the file. `None` if it is an entry of the registry.
+    /// Its index in the list of the file. `None` if it is an entry of the registry.
     pub(super) index: Option<usize>,
     kind: Kind,
 }
 
 impl<'a, T: OfKind> Defined<'a, T> {
-    /// Everything of a kind: each entry of the registry in place of what the file has under its name, or after it.
+    /// Every entry of a kind. An entry of the registry replaces the file's entry of the same name, or follows them.
     ///
-    /// A tenant whose entry is in quarantine is not taken from the file either: the entry may have taken keys away from it
-    /// that the file still lists.
+    /// A tenant whose entry is in quarantine is not taken from the file either: the entry may have revoked keys that the file still
+    /// lists.
     pub(super) fn all(file: &'a [T], overlay: &'a Overlay) -> Vec<Self> {
         let kind = T::KIND;
         let entry = |name: &'a str| overlay.entries.get(kind, name).and_then(|spec| T::of(spec));
@@ -162,7 +162,7 @@ impl<'a, T: OfKind> Defined<'a, T> {
         let (mut all, mut names) = (Vec::with_capacity(file.len() + entries.len()), HashSet::default());
         for (index, spec) in file.iter().enumerate() {
             let name = spec.name();
-            // Of two that are called the same, the first is replaced.
+            // Of two with the same name, the first is replaced.
             let entry = name.filter(|name| names.insert(*name)).and_then(entry);
             match entry {
                 Some(spec) => all.push(Self { spec, name, index: None, kind }),
@@ -179,7 +179,7 @@ impl<'a, T: OfKind> Defined<'a, T> {
 }
 
 impl<T> Defined<'_, T> {
-    /// The way to it, from the list in the file that it may be part of.
+    /// Its location: in the list of the file, or as an entry of the registry.
     pub(super) fn at<'b>(&'b self, list: &'b Location<'b>) -> Location<'b> {
         match self.index {
             Some(index) => list.item(index),
@@ -188,7 +188,7 @@ impl<T> Defined<'_, T> {
     }
 }
 
-/// Takes entries out, or puts back what was in force under their names before.
+/// Removes entries, or restores the documents that were in force under their names.
 fn set_aside(overlay: &mut Overlay, wrong: &Quarantine, standing: &Entries) {
     for (entry, why) in wrong.iter() {
         overlay.quarantine.add(entry, why);

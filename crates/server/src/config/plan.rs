@@ -1,4 +1,4 @@
-//! Plans: as they are written, and checked so that every limit is within its bounds.
+//! Plans as they are written, and the checks that every limit is within its bounds.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::spec::Source;
 use super::value::{HoldSpan, LeaseSpan, tables};
 use crate::input::tokens::Tokens;
 
-/// Beyond this number, tickets that anyone may have written add no calendars.
+/// Above this number of calendars, tickets add none, because anyone may have written a ticket.
 const MOST_CALENDARS: usize = 2_000;
 /// The units of a limit.
 const UNITS: &str = "`requests`, `tokens` or a currency in lower case, as in `usd`";
@@ -38,7 +38,7 @@ pub(crate) struct PlanSpec {
     #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
     #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     pub(super) lease: Option<Duration>,
-    /// How many tokens late charges may take beyond what is there, 0 for none. If it is left out, as many as the capacity.
+    /// How many tokens late charges may take beyond the available ones, 0 for none. If it is left out, as many as the capacity.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(40_000))]
     pub(super) debt: Option<Tokens>,
     /// The unit that it counts in: `requests`, `tokens`, or a currency such as `usd`, whose smallest amount is a millionth. If it is left
@@ -72,7 +72,7 @@ pub(crate) struct PlanSpec {
     pub(crate) source: Option<Source>,
 }
 
-/// One limit: of a plan's chain, or a tenant's own in place of one there.
+/// One limit: of a plan's chain, or a tenant's own that replaces one of them.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = Limit)]
@@ -91,7 +91,7 @@ pub(crate) struct LimitSpec {
     #[serde(deserialize_with = "LeaseSpan::deserialize_some", serialize_with = "LeaseSpan::serialize_some")]
     #[schema(value_type = Option<String>, format = "lease", examples("100ms"))]
     lease: Option<Duration>,
-    /// How many tokens late charges may take beyond what is there, 0 for none. If it is left out, as many as the capacity.
+    /// How many tokens late charges may take beyond the available ones, 0 for none. If it is left out, as many as the capacity.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000, examples(40_000))]
     debt: Option<Tokens>,
     /// The unit that it counts in: `requests`, `tokens`, or a currency such as `usd`, whose smallest amount is a millionth. If it is left
@@ -204,7 +204,7 @@ impl From<Anchor> for AnchorSpec {
 }
 
 impl LimitSpec {
-    /// A limit that is called by the key it is under.
+    /// A limit that is listed under its name.
     pub(super) fn own(limit: &NamedLimit) -> Self {
         let limit = limit.limit();
         let (capacity, debt, text) = (limit.capacity(), limit.debt(), limit.to_string());
@@ -260,7 +260,7 @@ impl LimitSpec {
         spec.check(&Location::FILE, &mut Faults::default())
     }
 
-    /// Whether it says anything about a limit.
+    /// True if no member except the name is set.
     fn is_empty(&self) -> bool {
         *self == Self { name: self.name.clone(), ..Self::default() }
     }
@@ -369,7 +369,7 @@ impl LimitSpec {
         built.map_err(refuse).ok()
     }
 
-    /// When a quota starts anew.
+    /// Checks the period, zone and anchor of a quota.
     fn check_calendar(&self, at: &Location<'_>, faults: &mut Faults) -> Option<Calendar> {
         let per = faults.required(at, "per", self.per.as_deref())?;
         let period: Period =
@@ -392,7 +392,7 @@ fn within(least: Amount) -> String {
     format!("{least} to {}", Limit::MAX_TOKENS)
 }
 
-/// The plans that work, and the names of all.
+/// Returns the valid plans, and the names of all.
 pub(super) fn check_all(plans: &[Defined<'_, PlanSpec>], faults: &mut Faults) -> (Vec<Plan>, Vec<PlanName>) {
     let names = plans.iter().filter_map(|plan| PlanName::new(plan.name?).ok()).collect();
     let list = Location::FILE.key("plans");

@@ -15,7 +15,7 @@ use crate::secret::Secret;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RespConfig {
-    /// Every client may ask if there is no password.
+    /// Without a password, every client is admitted.
     #[serde(skip)]
     pub(crate) password: Option<Secret>,
     pub(crate) password_file: Option<PathBuf>,

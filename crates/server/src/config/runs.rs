@@ -1,5 +1,4 @@
-//! Configurations that are valid line by line and still cannot run: listeners that strangers could use, that conflict, or that
-//! are missing.
+//! Configurations that are valid line by line and still cannot run: listeners that anyone could use, that conflict, or that are missing.
 
 use std::net::SocketAddr;
 
@@ -7,7 +6,7 @@ use super::admin::TOKEN_HINT;
 use super::source::{Faults, Location};
 use super::{Config, ConfigError, Listen};
 
-/// A listener: its key in `[listen]`, its flag, and where it is.
+/// A listener: its key in `[listen]`, its flag, and its address.
 struct ListenerAddress {
     key: &'static str,
     flag: Option<&'static str>,
@@ -22,14 +21,14 @@ impl ListenerAddress {
 }
 
 impl Config {
-    /// Refuses what would fail at the start of a server, or would never do anything. `running` is where a server listens
-    /// already, which stays so until it is started again.
+    /// Refuses settings that would fail at the start of a server, or would have no effect. `running` has the addresses of a running
+    /// server, which stay until a restart.
     pub(crate) fn check_runs(&self, running: Option<&Listen>) -> Result<(), ConfigError> {
         let (mut faults, listen) = (Faults::default(), Location::FILE.key("listen"));
         let listeners = self.listeners();
         for (index, one) in listeners.iter().enumerate() {
             for other in listeners[..index].iter().filter(|other| overlap(one.address, other.address)) {
-                // The line of a default was not written by the operator.
+                // A default has no line that the operator wrote.
                 let place = if one.is_default { other } else { one };
                 let message = format!(
                     "`listen.{}` ({}) and `listen.{}` ({}) use the same port",
@@ -77,8 +76,8 @@ impl Config {
     }
 }
 
-/// Whether the second of two listeners could not be bound. An unspecified address is every address of its kind, and that of
-/// IPv6 takes IPv4, too. Port 0 is a free one each time.
+/// True if the second of two listeners could not be bound. An unspecified address covers every address of its family, and that of IPv6
+/// covers IPv4, too. Port 0 is a free one each time.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let (ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
     let takes_all = |ip: std::net::IpAddr, other: std::net::IpAddr| {

@@ -23,8 +23,7 @@ pub(super) fn find(
     Secret::new(&text).map_err(wrong).ok()
 }
 
-/// The content of the file, without blanks around it. A file that is missing is a fault: what the secret guards would be open
-/// without it.
+/// The content of the file, without blanks around it. A missing file is a fault, because access would be open without the secret.
 pub(super) fn read(what: &str, path: &Path, at: &Location<'_>, faults: &mut Faults) -> Option<String> {
     match std::fs::read_to_string(path) {
         Ok(text) => Some(text.trim().to_owned()),

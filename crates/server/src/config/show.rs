@@ -33,7 +33,7 @@ impl fmt::Display for Config {
         if self.admin.token_file.is_some() || self.admin.registry_file.is_some() {
             table("[admin]", &self.admin, f)?;
         }
-        // How long clients may take is of interest if there are any.
+        // Timeouts of clients matter only if there is a listener for them.
         if self.listen.grpc.is_some() {
             table("[grpc]", &self.grpc, f)?;
         }
@@ -87,7 +87,7 @@ impl fmt::Display for PlanToml<'_> {
     }
 }
 
-/// A rule as a file has it, without members that say what holds anyway.
+/// A rule as a file has it, without members that have their default.
 pub(crate) struct RuleToml<'a>(pub(crate) &'a Rule);
 
 impl fmt::Display for RuleToml<'_> {
@@ -97,7 +97,7 @@ impl fmt::Display for RuleToml<'_> {
     }
 }
 
-/// A table and an empty line. Without a header it goes on from the table before.
+/// Writes a table and an empty line. Without a header, it continues the table before.
 fn table(header: &str, value: &impl Serialize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if !header.is_empty() {
         writeln!(f, "{header}")?;
@@ -106,7 +106,7 @@ fn table(header: &str, value: &impl Serialize, f: &mut fmt::Formatter<'_>) -> fm
     writeln!(f)
 }
 
-/// Hashes of keys are no keys, but a reader of the configuration needs neither.
+/// Leaves out hashes of API keys, which a reader of the configuration does not need.
 fn show_tenant(tenant: &Tenant, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "[[tenants]]")?;
     members(&TenantSpec::from(tenant), f)?;
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Shows the first line that differs, for a whole file is too long to look at.
+    /// Shows the first line that differs, because a whole file is too long to read.
     fn similar(one: &str, other: &str) {
         let differ = one.lines().zip(other.lines()).find(|(one, other)| one != other);
         assert!(differ.is_none() && one.lines().count() == other.lines().count(), "{differ:?}");
@@ -161,7 +161,7 @@ mod tests {
         ];
         spile_testkit::fuzz::fuzz("config", &words, |bytes| {
             let text = String::from_utf8_lossy(bytes).into_owned();
-            // A folder that is not there: no file that a configuration may name is read.
+            // The folder does not exist, so no file that the configuration names is read.
             let parse = |text| Config::parse(Path::new("/nowhere/spile.toml"), text, []);
             match parse(text) {
                 Ok(config) => {

@@ -14,13 +14,13 @@ use crate::registry::{EntryId, Kind};
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Source {
-    /// The configuration file, or what holds without one.
+    /// The configuration file, or the defaults without one.
     File,
     /// The registry: it was put while a server ran.
     Registry,
 }
 
-/// A plan, a rule or a tenant as it is written. Whether it works is for the configuration to say.
+/// A plan, a rule or a tenant as it is written. The configuration checks whether it is valid.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Spec {
@@ -30,9 +30,9 @@ pub(crate) enum Spec {
 }
 
 impl Spec {
-    /// Reads what was sent or kept under this name, and takes out what the server adds when it shows an entry: what was read
-    /// can be sent back. Also returns the name that it says it has. `None` if there are faults, and an error if it is no
-    /// JSON object.
+    /// Reads a document that was sent or stored under this name, and removes the members that the server adds when it shows an entry, so
+    /// that a shown entry can be sent back. Also returns the name in the document. `None` if there are faults, and an error if it is not
+    /// a JSON object.
     pub(crate) fn read(
         which: &EntryId,
         text: &[u8],
@@ -47,7 +47,7 @@ impl Spec {
         Ok(spec.map(|mut spec| (spec.take_shown(), spec)))
     }
 
-    /// Reads the JSON that a registry keeps under this name, or says why it cannot be read.
+    /// Reads the JSON that a registry stores under this name, or returns why it cannot be read.
     pub(crate) fn read_text(which: &EntryId, text: &[u8]) -> Result<Self, String> {
         let mut faults = Faults::sparing_entries();
         match Self::read(which, text, &mut faults) {
@@ -63,14 +63,14 @@ impl Spec {
         self.to_json()
     }
 
-    /// Without the members that it leaves out.
+    /// Returns the entry without absent members.
     pub(crate) fn to_json(&self) -> Value {
         let mut value = serde_json::to_value(self).unwrap_or_default();
         drop_nulls(&mut value);
         value
     }
 
-    /// Takes out the members that the server adds, and returns the name.
+    /// Removes the members that the server adds, and returns the name.
     fn take_shown(&mut self) -> Option<String> {
         *self.source_mut() = None;
         match self {

@@ -35,36 +35,35 @@ pub struct StoreConfig {
     /// The policy while the store fails, unless a rule sets another.
     #[serde(with = "Text")]
     pub on_failure: FailurePolicy,
-    /// When those who are refused because the store failed may come back.
+    /// The wait that is reported to callers who are refused because the store failed.
     #[serde(with = "RequestSpan")]
     pub fail_closed_retry_after: Duration,
-    /// How long a denial of Redis is repeated without asking it. Zero if Redis is always asked.
+    /// How long a denial of Redis is cached. Zero disables the cache.
     #[serde(with = "SpanOrZero::<10_000>")]
     pub deny_cache: Duration,
-    /// The largest part of what a bucket has left that one instance may take in advance, for limits with a lease.
+    /// The largest share of a bucket's remaining tokens that one instance may lease.
     #[serde(deserialize_with = "share")]
     pub lease_share: f64,
-    /// How many instances share each limit while every one decides alone.
+    /// The number of instances that share each limit while each one decides alone.
     #[serde(deserialize_with = "within::<1, 10_000, _, _>")]
     pub replicas: u32,
     /// Connections to each Redis node.
     #[serde(deserialize_with = "within::<1, 64, _, _>")]
     pub connections: usize,
-    /// Calls that may be under way on one connection.
+    /// The most calls in flight on one connection.
     #[serde(deserialize_with = "within::<1, 256, _, _>")]
     pub flights: usize,
-    /// Charges that may wait for Redis or be under way to it.
+    /// The most charges that wait for Redis or are in flight.
     #[serde(deserialize_with = "within::<1, 1_000_000, _, _>")]
     pub queue: usize,
     /// Whose clock decides.
     pub time: TimeOf,
-    /// The most buckets that the embedded store holds, and the one behind the policy `local`. A hundred million take up to
-    /// 8 GB.
+    /// The most buckets in the embedded store, and in the store of the policy `local`. A hundred million take up to 8 GB.
     #[serde(deserialize_with = "within::<1_000, 100_000_000, _, _>")]
     pub max_keys: usize,
-    /// Where the embedded store keeps its buckets over a restart. `None` if it does not keep them.
+    /// The file in which the embedded store's buckets survive a restart. `None` if they do not.
     pub path: Option<PathBuf>,
-    /// How much of what was spent a crash may lose there.
+    /// The interval between saves. A crash loses at most the spends of this time.
     #[serde(with = "Span::<10, 3_600_000>")]
     pub save_every: Duration,
 }
@@ -86,7 +85,7 @@ pub enum TimeOf {
 pub enum StoreUrl {
     /// In this process.
     Memory,
-    /// In Redis or Valkey. May hold a password: shown only without it.
+    /// In Redis or Valkey. The URL may hold a password, which is never shown.
     Redis(String),
 }
 
@@ -173,11 +172,10 @@ impl StoreConfig {
         MemoryStore::builder().clock(clock).max_keys(self.max_keys)
     }
 
-    /// Checks everything about the store short of reaching it.
+    /// Checks the store's settings without connecting to it.
     pub fn check(&self) -> Result<(), RedisBuildError> {
         let Some(builder) = self.redis() else { return Ok(()) };
-        // A store is built only within a runtime, and checks all else before it asks for one. A fresh thread has
-        // none, so that nothing is started.
+        // Building a store requires a runtime, but checks everything else first. A new thread has no runtime, so nothing is started.
         let built = std::thread::scope(|scope| scope.spawn(|| builder.build().map(drop)).join());
         match built {
             Ok(Ok(()) | Err(RedisBuildError::NoRuntime)) => Ok(()),
@@ -188,7 +186,7 @@ impl StoreConfig {
 }
 
 impl StoreConfig {
-    /// Checks what one value says about another. Relative paths start from the folder of the configuration file.
+    /// Checks values that depend on each other. Relative paths start from the folder of the configuration file.
     pub(super) fn finish(mut self, at: &Location<'_>, folder: &Path, faults: &mut Faults) -> Self {
         if let Some(path) = self.path {
             if self.url != StoreUrl::Memory {
@@ -230,7 +228,7 @@ impl StoreUrl {
         matches!(self, Self::Redis(_))
     }
 
-    /// Whether they differ in nothing but users and passwords, which can change while the server runs.
+    /// True if they differ only in users and passwords, which can change while the server runs.
     pub(crate) fn names_same_store(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Redis(one), Self::Redis(other)) => spile_redis::names_same_store(one, other),

@@ -1,4 +1,4 @@
-//! Tenants: as they are written, and checked so that each id and each API key is there once.
+//! Tenants as they are written, and the checks that each id and each API key is unique.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -70,7 +70,7 @@ pub(super) fn check_all(
         let plan = plan.and_then(|plan| check_plan(plan, &at.key("plan"), known, faults));
         let tenant =
             id.zip(plan).map(|(id, plan)| with_limits(Tenant::new(id, plan), spec, &at, known, faults));
-        // A tenant that does not work takes no key away from one that does.
+        // An invalid tenant takes no key from a valid one.
         let takes = faults.added() == before;
         let api_keys =
             check_keys(spec.api_keys.as_deref().unwrap_or_default(), &at, &mut keys, takes, faults);
@@ -93,7 +93,7 @@ fn with_limits(
         if limit.name.is_some() {
             faults.add(&at.key("name"), "a tenant's own limit is called by its key", "leave `name` out");
         }
-        // A plan that does not work is a fault already.
+        // An invalid plan is a fault already.
         let (Some(limit), Some(plan)) = (limit.check(&at, faults), known.plan(&tenant.plan)) else {
             continue;
         };

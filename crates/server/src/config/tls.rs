@@ -1,4 +1,4 @@
-//! The certificate that clients of a listener see, and who vouches for theirs.
+//! The certificate of a listener, and the authorities for client certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(super) struct TlsSpec {
     client_ca_file: Option<PathBuf>,
 }
 
-/// The part of a listener's table that says how it speaks TLS.
+/// The TLS part of a listener's table.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct HasTls {
@@ -29,7 +29,7 @@ pub(super) struct HasTls {
 /// The files of one listener. They existed and belonged together when they were read.
 #[derive(Clone, Debug)]
 pub struct TlsConfig {
-    /// Where they are.
+    /// Their paths.
     pub files: TlsFiles,
     pub(crate) tls: Tls,
 }

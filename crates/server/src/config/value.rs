@@ -20,7 +20,7 @@ pub(super) trait Written: Sized {
     /// The expected form, for errors.
     const RIGHT: &'static str;
 
-    /// Reads it, or says what is wrong with it.
+    /// Parses it, or returns the fault.
     fn read(text: &str) -> Result<Self, String>;
 }
 
@@ -169,7 +169,7 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
     if (0.001..=1.0).contains(&number) { Ok(number) } else { Err(out_of_bounds(number, 0.001, 1)) }
 }
 
-/// A share of a whole, or none of it.
+/// A share of a whole, which may be zero.
 pub(super) fn share_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let number = f64::deserialize(from)?;
     if (0.0..=1.0).contains(&number) { Ok(number) } else { Err(out_of_bounds(number, 0, 1)) }
@@ -261,8 +261,8 @@ pub(super) fn named_tables<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     Ok(tables.map(|tables| tables.into_iter().map(|(name, Object(table))| (name, table)).collect()))
 }
 
-/// Makes a table of settings mirror a struct of another crate: it has the same defaults, and can be put in its place. serde
-/// cannot make such a struct itself, for it may get more fields.
+/// Defines a table of settings that mirrors a struct of another crate: it has the same defaults, and can be converted into it. serde
+/// cannot build such a struct itself, because it may get more fields.
 macro_rules! mirrors {
     ($spec:ident, $of:ty = $default:expr; $($key:ident: $field:ident),*) => {
         impl Default for $spec {
@@ -300,7 +300,7 @@ pub(crate) enum TextOrTexts {
 }
 
 impl TextOrTexts {
-    /// Each text with the way to it.
+    /// Each text with its location.
     pub(super) fn each<'a>(&'a self, at: &'a Location<'a>) -> Vec<(Location<'a>, &'a str)> {
         match self {
             Self::One(text) => vec![(*at, text)],
@@ -309,7 +309,7 @@ impl TextOrTexts {
     }
 }
 
-/// Each text of a list with the way to it.
+/// Each text of a list with its location.
 pub(super) fn each<'a>(
     texts: &'a [String],
     at: &'a Location<'a>,

@@ -1,4 +1,4 @@
-//! Warnings about valid configurations that may not be what was meant.
+//! Warnings about valid configurations that may not be intended.
 
 use spile_core::{Charges, Cost};
 use spile_gateway::Estimate;

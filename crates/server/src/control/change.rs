@@ -1,4 +1,4 @@
-//! A change that an operator asks for, worked out against what is in force when its turn comes.
+//! A change that an operator requests, evaluated against the configuration that is in force when its turn comes.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ const MOST_KEYS: usize = 100;
 pub(crate) enum Change {
     /// Creates or replaces the entry.
     Put(Arc<Spec>),
-    /// One more API key for a tenant that is there.
+    /// Adds an API key to an existing tenant.
     AddKey(ApiKeyHash),
-    /// The registry's entry goes. What the file says about the name holds again.
+    /// Removes the registry's entry. The file's entry of that name is in force again.
     Delete,
 }
 
 /// The precondition of a change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Condition {
-    /// Nothing.
+    /// No precondition.
     Always,
-    /// It is there.
+    /// The entry exists.
     Present,
-    /// It is there, and its tag is one of these: it was not changed since.
+    /// The entry exists and has one of these tags: it has not changed since.
     Unchanged(Vec<String>),
-    /// It is not there.
+    /// The entry does not exist.
     Absent,
 }
 
@@ -45,7 +45,7 @@ impl Change {
         }
     }
 
-    /// The entry that the registry shall hold, or `None` if it is removed. `config` is in force.
+    /// The entry that the registry is to hold, or `None` if it is removed. `config` is the configuration in force.
     pub(super) fn spec(
         &self,
         which: &EntryId,
@@ -86,8 +86,8 @@ impl Condition {
     }
 }
 
-/// A tenant keeps its keys unless the new entry has a list of them: they are not shown, and so cannot be sent back. A
-/// tenant in quarantine keeps those of its entry.
+/// Keeps the keys of a tenant unless the new entry lists keys: they are never shown, so a client cannot send them back. A tenant in
+/// quarantine keeps those of its entry.
 fn with_keys(which: &EntryId, config: &Config, registry: &Registry, spec: &Arc<Spec>) -> Arc<Spec> {
     let Spec::Tenant(tenant_spec @ TenantSpec { api_keys: None, .. }) = &**spec else {
         return Arc::clone(spec);

@@ -12,7 +12,7 @@ use crate::registry::{EntryId, Kind};
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) document: Value,
-    /// Changes whenever anything about the entry does, also its API keys, which are not shown.
+    /// Changes whenever any part of the entry does, including its API keys, which are not shown.
     pub(crate) tag: String,
 }
 
@@ -26,7 +26,7 @@ impl Entry {
         }
     }
 
-    /// One entry. Only that one is written out: there may be a hundred thousand others.
+    /// One entry. Only that one is serialized, because there may be a hundred thousand others.
     pub(super) fn one(config: &Config, EntryId { kind, name }: &EntryId) -> Option<Self> {
         match kind {
             Kind::Plans => {

@@ -3,7 +3,7 @@
 use crate::config::ConfigError;
 use crate::registry::RegistryError;
 
-/// Why a change was not made. Nothing has changed, unless the error says that this is not known.
+/// Why a change was not made. Nothing has changed, unless the error reports that the outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
     #[error("nothing has this name")]

@@ -1,4 +1,4 @@
-//! Follows what other instances change: by their messages, and by looking, for messages may be lost.
+//! Follows the changes of other instances: by their messages, and by polling, because messages may be lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::Control;
 
-/// How often to look without having heard anything. A lost message delays a change by no more.
+/// The polling interval. A lost message delays a change by at most this.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Follows for as long as it is polled. Returns at once if the registry is this instance's own.
@@ -15,7 +15,7 @@ pub(crate) async fn follow(control: Arc<Control>) {
     let Some(subscription) = control.subscribe().await else { return };
     let mut deaf = false;
     loop {
-        // Heard or not, it is time to look.
+        // The registry is read after a message and after the interval alike.
         let _heard = timeout(LOOK, subscription.notified()).await;
         control.catch_up().await;
         let why = subscription.trouble().filter(|_| control.standing().trouble().is_none());

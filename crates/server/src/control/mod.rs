@@ -1,4 +1,4 @@
-//! Who changes what the server runs with, while it runs: all of a change, or none of it.
+//! Changes the configuration in force while the server runs. A change takes effect as a whole or not at all.
 
 mod change;
 mod entry;
@@ -33,19 +33,19 @@ use crate::registry::{
 
 /// The most entries that a registry holds.
 const MOST_ENTRIES: usize = 200_000;
-/// How often a change is worked out anew because another instance came first.
+/// The most attempts at a change. An attempt fails if another instance changed the registry first.
 const TRIES: usize = 20;
 
-/// The one place that changes go through. One at a time: a second writer sees what the first one wrote.
+/// The only path of changes, one at a time: a second writer sees what the first one wrote.
 pub(crate) struct Control {
     decider: Arc<Decider>,
     gateway: Option<Arc<GatewayHandle>>,
-    /// Locked while what is in force is changed.
+    /// Locked while the configuration in force changes.
     registry: tokio::sync::Mutex<Registry>,
-    /// The registry's entries that what is in force was made with.
+    /// The registry's entries from which the configuration in force was built.
     entries: Mutex<Arc<Entries>>,
     standing: Mutex<ConfigStatus>,
-    /// Why the last reload was refused, until one is not.
+    /// Why the last reload was refused. `None` if it was not.
     refusal: Mutex<Option<String>>,
     /// The configuration in force. Others follow it.
     in_force: watch::Sender<Arc<Config>>,
@@ -59,14 +59,14 @@ pub(crate) struct Control {
 /// The result of a change.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    /// The entry as it is now, unless it is gone.
+    /// The entry after the change. `None` if it was removed.
     pub(crate) entry: Option<Entry>,
-    /// Whether nothing had the name before.
+    /// True if no entry had the name before.
     pub(crate) is_new: bool,
 }
 
 impl Control {
-    /// Opens the registry, and has its entries override the configuration. One in Redis is read later.
+    /// Opens the registry, whose entries override the configuration. A registry in Redis is read later.
     pub(crate) fn new(
         config: &Config,
         decider: Arc<Decider>,
@@ -107,7 +107,7 @@ impl Control {
         Arc::clone(&self.in_force.borrow())
     }
 
-    /// The route for a request, as the gateway finds it now. `None` if no route is for it, or if there is no gateway.
+    /// The route that the gateway would choose for a request. `None` if no route matches, or if there is no gateway.
     pub(crate) fn find_route(&self, host: &str, path: &CleanPath) -> Option<FoundRoute> {
         self.gateway.as_ref()?.gateway.find_route(host, path)
     }
@@ -137,14 +137,14 @@ impl Control {
         self.decider.store().redis().is_some() || self.started.registry_file().is_some()
     }
 
-    /// Whether traffic should come here. It should not before the registry in Redis was read, and not while the store is
-    /// lost if the policy is to refuse without it.
+    /// True if traffic should be sent here: not before the registry in Redis has been read, and not while the store is lost if the
+    /// failure policy is to deny.
     pub(crate) fn is_ready(&self) -> bool {
         let waits = self.decider.store().redis().is_some() && self.standing.lock().waits();
         !waits && !self.decider.refuses_all()
     }
 
-    /// Why the registry in Redis was not read since the start, until it is.
+    /// Why the registry in Redis has not been read since the start. `None` once it has.
     pub(crate) fn unread(&self) -> Option<String> {
         self.decider.store().redis().and_then(|_| self.standing.lock().unread())
     }
@@ -154,9 +154,9 @@ impl Control {
         self.registry.lock().await.subscribe()
     }
 
-    /// Reads the file once more. One that does not work changes nothing, and is remembered.
+    /// Reads the file again. An invalid file changes nothing, and the reason is kept.
     ///
-    /// The access log is opened again in any case.
+    /// The access log is reopened in any case.
     pub(crate) async fn reload(&self) -> Result<(), LoadError> {
         if let Some(front) = &self.gateway {
             front.gateway.reopen_access_log();
@@ -212,7 +212,7 @@ impl Control {
         Entry::one(&self.config(), which)
     }
 
-    /// Makes one change: it works and is kept, here and for all who share the registry, or it is not made.
+    /// Makes one change. It is valid and stored, for all instances that share the registry, or it is not made.
     pub(crate) async fn change(
         &self,
         which: &EntryId,
@@ -221,7 +221,7 @@ impl Control {
     ) -> Result<Changed, ControlError> {
         let mut registry = self.registry.lock().await;
         for _ in 0..TRIES {
-            // A change that was just made through another instance must be there to build on.
+            // Reads changes that were just made through another instance, so that this one builds on them.
             self.catch_up_with(&mut registry).await?;
             let config = self.config();
             let standing = Entry::one(&config, which);
@@ -246,8 +246,8 @@ impl Control {
         Err(RegistryError::Busy.into())
     }
 
-    /// Brings what runs up to date with the registry, where others change it too. Whatever is wrong is logged, counted
-    /// and remembered, and what runs stays.
+    /// Brings the configuration in force up to date with a shared registry. An error is logged, counted and kept, and the configuration
+    /// in force stays.
     pub(crate) async fn catch_up(&self) {
         let mut registry = self.registry.lock().await;
         // Errors are logged where they arise.
@@ -271,7 +271,7 @@ impl Control {
         Ok(())
     }
 
-    /// Puts what the registry holds to work, except for what does not go together.
+    /// Puts the registry's entries in force, except for those that conflict.
     async fn adopt(&self, registry: &Registry) {
         let version = registry.version().unwrap_or_default();
         let (current, offered) = (self.config(), offered(registry));
@@ -289,7 +289,7 @@ impl Control {
         }
     }
 
-    /// Returns the configuration before and the one that is in force now.
+    /// Puts the configuration in force. Returns the one before and the new one.
     async fn put_to_work(&self, config: Config, entries: Arc<Entries>) -> (Arc<Config>, Arc<Config>) {
         let (decider, gateway) = (Arc::clone(&self.decider), self.gateway.clone());
         let config = Arc::new(config);
@@ -304,12 +304,12 @@ impl Control {
         (before, config)
     }
 
-    /// Whether what is in force was made with all that is known of the registry.
+    /// True if the configuration in force was built from all known entries of the registry.
     fn is_in_force(&self, registry: &Registry) -> bool {
         Arc::ptr_eq(&self.entries.lock(), registry.entries())
     }
 
-    /// Notes that what runs is what the registry holds.
+    /// Records that the configuration in force matches the registry.
     fn in_step(&self, registry: &Registry) {
         if let Some(version) = registry.version() {
             self.metrics.show_version(version);
@@ -318,7 +318,7 @@ impl Control {
         }
     }
 
-    /// Notes that a change was not kept, or may not have been.
+    /// Records that a change was not stored, or may not have been.
     fn unwritten(&self, which: &EntryId, change: &Change, why: &RegistryError) {
         audit_unsure(which, change, why);
         if matches!(why, RegistryError::File(_)) {
@@ -326,7 +326,7 @@ impl Control {
         }
     }
 
-    /// Notes why what runs is not what the registry holds.
+    /// Records why the configuration in force differs from the registry.
     fn out_of_step(&self, trouble: Trouble) {
         let is_refusal = matches!(trouble, Trouble::Refused(_));
         let why = trouble.to_string();
@@ -344,7 +344,7 @@ fn offered(registry: &Registry) -> Offered {
     Offered { entries: Arc::clone(registry.entries()), broken: registry.broken().clone() }
 }
 
-/// Tells which entries are in quarantine now and were not before, and which are back.
+/// Reports which entries are newly in quarantine, and which are back in force.
 fn tell_quarantine(before: &Quarantine, now: &Quarantine, metrics: &RegistryMetrics, watch: &Watch) {
     metrics.show_quarantine(now);
     if before == now {
@@ -372,7 +372,7 @@ fn put_to_work(decider: &Decider, gateway: Option<&GatewayHandle>, config: &Conf
     if let Some(gateway) = gateway {
         gateway.follow(config, decider.policy());
     }
-    // After the last door has the new limits: a question under the old ones would confirm them as still in force.
+    // Called after the last door has the new limits: a question under the old ones would confirm them as still in force.
     decider.limiter().limits_changed();
 }
 
@@ -392,7 +392,7 @@ fn audit_unsure(EntryId { kind, name }: &EntryId, change: &Change, why: &Registr
     }
 }
 
-/// Checking a large configuration takes a while, and must not keep others waiting.
+/// Runs work on a blocking thread: checking a large configuration takes a while and must not delay other tasks.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

@@ -1,28 +1,28 @@
-//! Whether this instance runs with what the shared registry holds.
+//! Whether this instance's configuration matches the shared registry.
 
 use std::fmt;
 
 /// The state of the registry. Every change of it is logged once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigStatus {
-    /// The version that is part of what is in force, once it has been read.
+    /// The version that is in force. `None` until the registry has been read.
     version: Option<u64>,
     trouble: Option<Trouble>,
-    /// How often in a row it was out of reach before it was read for the first time.
+    /// The consecutive failures to reach it before it was read for the first time.
     missed: u32,
 }
 
-/// How often the registry may be out of reach before an instance that has never read it goes without. With two looks a
-/// second that is some five seconds: enough for a network that comes up after the instance, and no more, so that an
-/// instance which starts while Redis is away serves by its failure policy like those that already run.
+/// The failures to reach the registry after which an instance that has never read it starts without it. At two attempts a second that is
+/// about five seconds: enough for a network that comes up after the instance, and short enough that an instance which starts while Redis
+/// is down serves by its failure policy like those that already run.
 const MOST_MISSED: u32 = 10;
 
-/// Why the registry is not what is in force.
+/// Why the registry is not in force.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Trouble {
     /// It cannot be read.
     OutOfReach(String),
-    /// It was read, and does not work.
+    /// It was read, and is invalid.
     Refused(String),
 }
 
@@ -34,24 +34,24 @@ impl fmt::Display for Trouble {
 }
 
 impl ConfigStatus {
-    /// The version that is in force, once there is one.
+    /// The version that is in force. `None` until there is one.
     pub(crate) const fn version(&self) -> Option<u64> {
         self.version
     }
 
-    /// Why the registry is not what is in force, while it is not.
+    /// Why the registry is not in force. `None` while it is.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.as_ref().map(ToString::to_string)
     }
 
-    /// Why the registry has not been read since the start, until it has.
+    /// Why the registry has not been read since the start. `None` once it has.
     pub(crate) fn unread(&self) -> Option<String> {
         let why = || self.trouble().unwrap_or_else(|| "it is being read".to_owned());
         self.version.is_none().then(why)
     }
 
-    /// Whether no traffic should come yet: the registry's plans, rules and tenants may be missing. A registry that is there
-    /// and cannot be read is waited for until it can be; one that cannot be reached is waited for briefly.
+    /// True if no traffic should be sent yet, because the registry's plans, rules and tenants may be missing. The wait for a registry
+    /// that is reachable but unreadable has no end; the wait for an unreachable one is short.
     pub(crate) const fn waits(&self) -> bool {
         let goes_without = matches!(self.trouble, Some(Trouble::OutOfReach(_))) && self.missed >= MOST_MISSED;
         self.version.is_none() && !goes_without
@@ -61,7 +61,7 @@ impl ConfigStatus {
         matches!(self.trouble, Some(Trouble::Refused(_)))
     }
 
-    /// The configuration in force is that of the registry.
+    /// Records that the configuration in force is that of the registry.
     pub(super) fn in_step(&mut self, version: u64) {
         (self.version, self.missed) = (Some(version), 0);
         if self.trouble.take().is_some() {
@@ -74,7 +74,7 @@ impl ConfigStatus {
         }
     }
 
-    /// The configuration in force differs from that of the registry. Returns whether that is news.
+    /// Records that the configuration in force differs from that of the registry. Returns whether that is news.
     pub(super) fn out_of_step(&mut self, trouble: Trouble) -> bool {
         if self.version.is_none() && matches!(trouble, Trouble::OutOfReach(_)) {
             self.missed = self.missed.saturating_add(1);

@@ -15,7 +15,7 @@ use crate::control::Control;
 /// network, and the symlinks that Kubernetes swaps.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Resolves on SIGHUP once polled; in place as soon as this returns, so that no signal ends the process instead.
+/// Returns the stream of SIGHUP signals. The handler is installed before this returns, so that no signal ends the process.
 pub(crate) fn hangup() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
@@ -33,13 +33,13 @@ pub(crate) async fn follow(control: Arc<Control>, mut hangup: Signal) {
             _ = tick.tick() => None,
         };
         let before = std::mem::replace(&mut now, path.and_then(Stamp::of));
-        // A file that is gone, or that differs from one look to the next, is still being written: half of it might
-        // well be a configuration too.
+        // A file that is missing, or that differs between two checks, is still being written: half of it might be a valid configuration,
+        // too.
         let changed = now.is_some() && now == before && now != seen;
         if let Some(by) = told.or(changed.then_some(Initiator::File)) {
             seen = now.or(seen);
             let audit = Audit::reload(by);
-            // Why one is refused is logged and counted where it arises.
+            // The callee logs and counts the reason for a refusal.
             let refused = control.reload().await.is_err();
             audit.ended(if refused { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK });
         }

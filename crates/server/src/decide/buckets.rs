@@ -30,7 +30,7 @@ pub(crate) struct BucketState {
     level: f64,
     /// Milliseconds until it is full.
     reset_after_ms: u64,
-    /// Tokens that come back, and in what time; of a quota, when it starts anew; of a concurrency, how long a permit is held.
+    /// Tokens that come back, and in what time; for a quota, its period; for a concurrency, how long a permit is held.
     #[schema(examples("1/s", "100000 per month in Europe/Berlin"))]
     refill: String,
     /// Whether the store has it. A bucket from which nothing was ever spent is in no store, and is full.
@@ -46,7 +46,7 @@ pub(crate) struct BucketState {
 pub(crate) struct HeldPermits {
     /// How many are held.
     held: u64,
-    /// Those that end first, up to a hundred.
+    /// The holders whose permits end first, up to a hundred.
     holders: Vec<PermitHolder>,
 }
 
@@ -178,8 +178,7 @@ impl BucketState {
 
 impl HeldPermits {
     fn new(status: &LimitStatus, holders: Vec<HeldPermit>) -> Self {
-        // The store names only some of many holders, and more are held than there are places once a capacity has
-        // been lowered.
+        // The store lists only some holders, and more permits than the capacity are held after it was lowered.
         let taken = (status.limit().capacity() - status.remaining()).whole_tokens();
         let held = taken.max(u64::try_from(holders.len()).unwrap_or(u64::MAX));
         let holders = holders.into_iter().take(MAX_SHOWN_HOLDERS).map(PermitHolder::from).collect();

@@ -11,7 +11,7 @@ pub(crate) struct Clocks {
     pub(crate) buckets: Arc<dyn Clock>,
     /// The clock of `X-RateLimit-Reset` and `resetAt`.
     pub(crate) wall: Arc<dyn Clock>,
-    /// Whether Redis goes by the first one too, and not by its own.
+    /// True if Redis uses `buckets`, too, instead of its own clock.
     pub(crate) decide_everywhere: bool,
 }
 

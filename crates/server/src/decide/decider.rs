@@ -1,4 +1,4 @@
-//! Charges what requests owe, whichever protocol they came by.
+//! Charges what requests owe, for every protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::config::{Clients, Config, ForwardAuth};
 use crate::input::permit_ticket::PresentedPermit;
 use crate::secret::Secret;
 
-/// How much longer than the store's own deadline the limiter waits, so that the store gets to say why.
+/// How much longer than the store's own deadline the limiter waits, so that the store can report its error.
 const GRACE: Duration = Duration::from_millis(10);
 
-/// How many charges of batches may be under way to a store across the network at once: enough to keep it busy, and few
-/// enough that single questions hardly wait behind them.
+/// The most charges of batches in flight to a remote store: enough to keep it busy, and few enough that single questions hardly wait
+/// behind them.
 const BULK: usize = 512;
 
-/// How long a question of a batch is asked again while this process is too busy to send it.
+/// How long a question of a batch is retried while this process is too busy to send it.
 const BULK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The settings that a request is read and answered by. One value that is replaced whole, so that no request sees half of a change.
+/// The settings that apply to a request. They are replaced as one value, so that no request sees half of a change.
 pub(crate) struct ActivePolicy {
     /// Plans, rules and tenants.
     pub(crate) policy: Arc<Policy>,
@@ -56,7 +56,7 @@ impl From<&Config> for ActivePolicy {
     }
 }
 
-/// The limiter with the policy in force: what every door asks.
+/// The limiter with the policy in force, which every door asks.
 pub(crate) struct Decider {
     limiter: RateLimiter<ServerStore>,
     in_force: ArcSwap<ActivePolicy>,
@@ -86,12 +86,12 @@ impl Decider {
         Self { limiter: limiter.build(), in_force, metrics, wall: clocks.wall, bulk: Semaphore::new(BULK) }
     }
 
-    /// The settings in force at this moment.
+    /// The settings in force.
     pub(crate) fn in_force(&self) -> Guard<Arc<ActivePolicy>> {
         self.in_force.load()
     }
 
-    /// The policy of this moment.
+    /// The policy in force.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.in_force().policy)
     }
@@ -101,7 +101,7 @@ impl Decider {
         self.limiter.clone()
     }
 
-    /// Puts this configuration in place of the one in force, in one step.
+    /// Replaces the configuration in force by this one, in one step.
     pub(crate) fn replace(&self, config: &Config) {
         let in_force = ActivePolicy::from(config);
         expect(&in_force.policy, &self.metrics);
@@ -163,7 +163,7 @@ impl Decider {
         self.in_turn(owed.bucket_count(), decided).await
     }
 
-    /// Asks a question of a batch about this many buckets when it is its turn: its time begins then. All batches take turns.
+    /// Asks a question of a batch about this many buckets when it is its turn, and starts its timeout then. All batches take turns.
     pub(crate) async fn in_turn<T>(&self, buckets: usize, question: impl Future<Output = T>) -> T {
         if !self.limiter.store().is_shared() {
             return question.await;
@@ -183,7 +183,7 @@ impl Decider {
         self.limiter.peek_charges(chain).await
     }
 
-    /// Decides a chain of Envoy's by itself, with no more time for the store than this.
+    /// Decides a single chain of Envoy's within this deadline.
     pub(crate) async fn allow_within(&self, chain: &Chain, deadline: Duration) -> Option<Decision> {
         let ask = Ask::from(chain).within(deadline);
         self.decide(if chain.is_peek() { ask.peeking() } else { ask }).await.into_decision()
@@ -225,7 +225,7 @@ impl Decider {
         Ok((Ruling::by(chain, charged.decision), charged.uncovered))
     }
 
-    /// Charges usage by a chain of Envoy's, with no more time for the store than this.
+    /// Charges usage by a chain of Envoy's within this deadline.
     pub(crate) async fn charge_within(
         &self,
         chain: &Chain,
@@ -240,7 +240,7 @@ impl Decider {
         self.limiter.decide(Ask::from(owed).reserving(id)).await
     }
 
-    /// Makes a reservation cost this much in the end, once. Also returns the state of its limits.
+    /// Settles a reservation at this cost, once. Also returns the state of its limits.
     pub(crate) async fn settle(
         &self,
         owed: &Owed,
@@ -264,14 +264,14 @@ impl Decider {
         (ruling, id)
     }
 
-    /// Keeps a permit for another hold time, and returns that. `None` if it is not held any more.
+    /// Renews a permit for another hold time, and returns that time. `None` if it is no longer held.
     pub(crate) async fn renew(&self, permit: &PresentedPermit) -> Result<Option<Duration>, StoreError> {
         let PresentedPermit { id, degraded, chain } = permit;
         let renewed = self.limiter.renew_permit(chain, id, *degraded).await?;
         Ok(chain.hold().filter(|_| renewed))
     }
 
-    /// Ends a permit. False if it was not held any more.
+    /// Releases a permit. Returns false if it was no longer held.
     pub(crate) async fn release(&self, permit: &PresentedPermit) -> Result<bool, StoreError> {
         self.limiter.release_permit(&permit.chain, &permit.id).await
     }
@@ -281,8 +281,8 @@ impl Decider {
         self.limiter.reset_charges(chain.charges()).await
     }
 
-    /// Asks the limiter, without a future if the store answers at once. A future is boxed: inline, it would make those of all
-    /// requests larger to move, also of those that need none.
+    /// Asks the limiter, without a future if the store answers at once. A future is boxed: inline, it would enlarge the futures of all
+    /// requests, including those that need none.
     async fn decide(&self, ask: Ask<'_>) -> Ruling {
         if let Some(ruling) = self.limiter.decide_now(&ask) {
             return ruling;
@@ -292,7 +292,7 @@ impl Decider {
     }
 }
 
-/// The question of what a request owes. Charges that spend nothing are only looked at.
+/// The question about what a request owes. Charges that spend nothing only peek.
 fn asked(owed: &Owed) -> Ask<'_> {
     let ask = Ask::from(owed);
     match &owed.enforced {
@@ -301,7 +301,7 @@ fn asked(owed: &Owed) -> Ask<'_> {
     }
 }
 
-/// Notes in the span what was decided.
+/// Records the decision in the span.
 fn note(ruling: &Ruling) {
     trace::note("spile.reason", || ruling.reason());
     if let Some(decision) = ruling.enforced.decision() {
@@ -309,7 +309,7 @@ fn note(ruling: &Ruling) {
     }
 }
 
-/// Gives every configured rule its series before names that callers make up can use up the bound.
+/// Registers the series of every configured rule before names that callers invent can exhaust the bound.
 fn expect(policy: &Policy, metrics: &Watch) {
     for (rule, limit) in policy.rule_limits() {
         metrics.register_rule(rule, &limit);

@@ -10,7 +10,7 @@ use spile_redis::RedisStore;
 use super::Decider;
 use crate::config::Config;
 
-/// Asks the decider's store. Does not keep the decider alive: its limiter holds the watch that asks.
+/// Returns a probe of the decider's store. It holds a weak reference, because the decider's limiter owns the watch that probes.
 pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
     let (decider, store) = (Arc::downgrade(decider), config.store.url.to_string());
     let timeout = config.store.timeout;
@@ -32,10 +32,10 @@ pub(crate) fn of_store(decider: &Arc<Decider>, config: &Config) -> HealthProbe {
     })
 }
 
-/// How many keys are shown that hold most permits.
+/// The number of keys shown, those that hold most permits.
 const TOP: usize = 10;
 
-/// Asks the decider for the permits of this instance. Does not keep it alive either.
+/// Returns a probe of this instance's permits. It holds a weak reference, too.
 pub(crate) fn of_permits(decider: &Arc<Decider>) -> PermitProbe {
     let decider = Arc::downgrade(decider);
     Arc::new(move || {

@@ -1,4 +1,4 @@
-//! The room behind every door: the limiter, the policy in force, and the store that holds the buckets.
+//! Decisions for every door: the limiter, the policy in force, and the store that holds the buckets.
 
 pub(crate) mod buckets;
 mod clock;

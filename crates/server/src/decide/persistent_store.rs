@@ -64,7 +64,7 @@ fn restore(
     }
 }
 
-/// Counts every save, and says when they begin to fail and when they work again.
+/// Counts every save, and logs when saves start to fail and when they work again.
 struct SaveLog {
     metrics: SaveMetrics,
     failing: bool,

@@ -17,8 +17,8 @@ use crate::observe::metrics::Telemetry;
 pub(crate) struct ServerStore(TimedStore<OpenStore>);
 
 impl ServerStore {
-    /// The store that the configuration names. This process's clock is the clock of the embedded store, and of Redis
-    /// in tests. `kept` is the restored embedded store, if it was restored.
+    /// Opens the store that the configuration names. This process's clock is the clock of the embedded store, and of Redis in tests.
+    /// `kept` is the restored embedded store, if there is one.
     pub(crate) fn new(
         config: &StoreConfig,
         clocks: &Clocks,
@@ -40,7 +40,7 @@ impl ServerStore {
         self.redis().map(RedisStore::stats)
     }
 
-    /// The usage of the embedded store: none if buckets are kept elsewhere.
+    /// The usage of the embedded store. Zero if buckets are stored elsewhere.
     pub(crate) fn embedded_usage(&self) -> Usage {
         embedded_of(self.0.inner()).map(|store| store.usage()).unwrap_or_default()
     }
@@ -87,7 +87,7 @@ impl Store for ServerStore {
         operation: Operation<'a>,
         charges: &'a Charges<'a>,
     ) -> Answer<impl Future<Output = Result<Reply, StoreError>> + Send + 'a> {
-        // Only a future can be traced.
+        // An immediate answer cannot be traced, so it is taken only outside a trace.
         if !self.is_shared()
             && trace::current().is_none()
             && let Answer::Now(reply) = self.0.call(operation, charges)

@@ -1,4 +1,4 @@
-//! A permit that its client may never hear of.
+//! A permit whose client may never receive it.
 
 use spile_core::PermitId;
 use spile_limiter::RateLimiter;

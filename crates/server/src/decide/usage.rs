@@ -12,16 +12,16 @@ use crate::input::tokens::Tokens;
 
 /// The usage of a tenant under its plan and its own limits.
 ///
-/// It is read from the buckets of the key `tenant:ID`: those that each rule charges whose `key` is the tenant and whose `plans` are
-/// the tenant's.
+/// It is read from the buckets of the key `tenant:ID`: those charged by rules whose `key` is the tenant and whose `plans` are the
+/// tenant's.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TenantUsage {
-    /// Which tenant.
+    /// The id of the tenant.
     tenant: String,
     /// The plan that it holds.
     plan: String,
-    /// When that was, by the store's clock.
+    /// The time of the report, by the store's clock.
     #[schema(format = DateTime)]
     at: String,
     /// Its quotas, in the order of the plan.
@@ -76,7 +76,7 @@ struct RateLevel {
     /// Tokens owed, because late charges took more than was left.
     #[schema(value_type = f64, minimum = 0)]
     owed: Tokens,
-    /// Tokens that come back, and in what time.
+    /// The tokens that come back, and their period.
     #[schema(examples("1/s"))]
     refill: String,
     /// Milliseconds until it is full.

@@ -14,7 +14,7 @@ use crate::decide::Decider;
 use crate::decide::ServerStore;
 use crate::observe::metrics::Telemetry;
 
-/// The gateway, and the settings that it has.
+/// The gateway, and its settings.
 pub(crate) struct GatewayHandle {
     pub(crate) gateway: Gateway<ServerStore>,
     telemetry: Telemetry,
@@ -23,7 +23,7 @@ pub(crate) struct GatewayHandle {
 }
 
 impl GatewayHandle {
-    /// The gateway of the configuration, with this many connections at most. `None` if it has no `gateway` listener.
+    /// Builds the gateway of the configuration, with at most this many connections. `None` if it has no `gateway` listener.
     pub(crate) fn new(
         config: &Config,
         connections: usize,

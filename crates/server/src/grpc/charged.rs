@@ -93,8 +93,8 @@ impl<'o> Charged<'o> {
         }
     }
 
-    /// The decision that the client sees: the enforced one if there is one, else the alternative that lets it pass, or
-    /// that would soonest.
+    /// The decision that the client sees: the enforced one if there is one, else the alternative that lets it pass, or that would do so
+    /// soonest.
     pub(super) fn told(&self) -> Option<&Decision> {
         let soonest = || self.alternatives().min_by_key(|one| one.decision.retry_after());
         let last = || self.passed().next().or_else(soonest).or_else(|| self.alone.last());
@@ -148,7 +148,7 @@ fn list(kinds: Vec<Kind>) -> Kind {
     Kind::ListValue(ListValue { values: kinds.into_iter().map(|kind| Value { kind: Some(kind) }).collect() })
 }
 
-/// Bytes that are no text are shown as replacement characters.
+/// Bytes that are not UTF-8 are shown as replacement characters.
 fn text(bytes: &[u8]) -> Kind {
     Kind::StringValue(String::from_utf8_lossy(bytes).into_owned())
 }

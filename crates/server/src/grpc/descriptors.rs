@@ -1,4 +1,4 @@
-//! A message of Envoy's as the policy reads it.
+//! Converts Envoy's messages into descriptors of the policy.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -61,7 +61,7 @@ fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Hits {
 /// A rate, or a quota of the calendar for a month or a year, which have no fixed length. `None` if the unit is unknown.
 fn own_limit(limit: Override) -> Option<DescriptorLimit> {
     let unit = TimeUnit::try_from(limit.unit).ok()?;
-    // More than any limit can hold is as good as the most.
+    // Clamped, because no limit can hold more.
     let tokens = u64::from(limit.requests_per_unit.min(Limit::MAX_TOKENS));
     let limit = match unit {
         TimeUnit::Month => Limit::per_window(tokens, *MONTHS).build(),

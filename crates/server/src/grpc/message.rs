@@ -2,7 +2,7 @@
 
 /// Envoy's service.
 pub(super) const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
-/// Where its only method is called.
+/// The path of its only method.
 pub(super) const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// `envoy.service.ratelimit.v3.RateLimitRequest`.
@@ -40,7 +40,7 @@ pub(super) struct DescriptorEntry {
     pub(super) value: Vec<u8>,
 }
 
-/// A limit that a descriptor brings along.
+/// A limit that a descriptor contains.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(super) struct Override {
     #[prost(uint32, tag = "1")]
@@ -97,7 +97,7 @@ impl TimeUnit {
 pub(super) struct RateLimitResponse {
     #[prost(enumeration = "Code", tag = "1")]
     pub(super) overall_code: i32,
-    /// As many as there were descriptors, in their order.
+    /// One status for each descriptor, in order.
     #[prost(message, repeated, tag = "2")]
     pub(super) statuses: Vec<DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]

@@ -1,7 +1,7 @@
 //! The `grpc` listener: Envoy's rate limit service, with health and reflection.
 //!
-//! A message becomes descriptors in [`descriptors`], the policy says what they owe, [`charged`] is what became of it, and
-//! decisions become statuses in [`verdict`]. Nothing here knows how a bucket is counted.
+//! [`descriptors`] converts a message, the policy returns what the descriptors owe, [`charged`] holds the decisions, and [`verdict`]
+//! turns them into statuses. This module must not know how a bucket is counted.
 
 mod charged;
 mod descriptors;

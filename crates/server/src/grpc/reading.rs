@@ -1,4 +1,4 @@
-//! Takes messages off the wire, within bounds: memory is spent on bytes that have arrived, never on those announced.
+//! Reads messages within bounds: memory is allocated for bytes that have arrived, never for an announced length.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,17 +18,16 @@ pub(super) const PREFIX: usize = 5;
 /// The largest message that is read. Most have a few hundred bytes, but each descriptor may hold all of a request's
 /// headers, of which Envoy accepts 60 KiB by default. A larger message is over the limit.
 const MAX_MESSAGE: usize = Charges::MAX * 64 * 1024;
-/// Messages of which more than this has arrived need a place.
+/// A message needs a place once more than this has arrived.
 const LARGE: usize = 64 * 1024;
 /// Places for large messages, of all connections together: 64 MiB.
 pub(super) const MAX_LARGE: usize = 32;
 /// How long a message waits for a place. Without one it is over the limit.
 const PLACE_WITHIN: Duration = Duration::from_millis(5);
-/// Descriptors and entries that are made room for. In a message they can be as short as two bytes, and in memory each
-/// takes dozens.
+/// The most descriptors and entries that are decoded. In a message they can be as short as two bytes, and in memory each takes dozens.
 const MAX_PARTS: usize = 4096;
 
-/// A message that cannot be taken off the wire.
+/// A message that cannot be read.
 #[derive(Debug)]
 pub(super) struct Unreadable;
 
@@ -48,7 +47,7 @@ pub(super) async fn read_message(mut body: ClientBody, large: &Semaphore) -> Res
     let (mut message, mut place) = (BytesMut::from(arrived), None);
     while message.len() < length {
         if message.len() > LARGE && place.is_none() {
-            // Envoy does not wait for long, and lets pass what it gets no answer to.
+            // Envoy does not wait long, and admits a request that gets no answer.
             let free = timeout(PLACE_WITHIN, large.acquire()).await;
             place = Some(free.map_err(|_| Unreadable)?);
         }
@@ -111,7 +110,7 @@ fn varint(message: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// A body that must have arrived whole within a time.
+/// A body that must arrive completely within a time.
 pub(super) struct TimedBody {
     body: ClientBody,
     deadline: Deadline,

@@ -38,7 +38,7 @@ const DESCRIPTOR_SET: &[u8] = include_bytes!("../../proto/ratelimit.pb");
 
 /// How long a message may take to arrive and be answered.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// How long a client of health or reflection may take to send all that it has to say.
+/// How long a client of health or reflection may take to send its messages.
 const OTHERS_WITHIN: Duration = Duration::from_secs(60);
 /// The largest message to health or reflection, which take names.
 const MAX_OTHERS: usize = 4 * 1024;
@@ -116,7 +116,7 @@ impl Grpc {
         let answer = async {
             match read_message(body, &self.service.large).await {
                 Ok(message) => self.service.answer(&message).await,
-                // A message that cannot even be taken off the wire: one that is too large, or compressed.
+                // The message is too large, or compressed.
                 Err(Unreadable) => Ok(self.service.unreadable()),
             }
         };
@@ -170,7 +170,7 @@ impl RateLimitService {
         let descriptors = descriptors(request)?;
         // Everything is checked before anything is spent: a request that is an error costs nothing.
         let owed = self.decider.in_force().policy.owed_by_descriptors(&request.domain, &descriptors);
-        // A client that can add a descriptor must not get past the others by it.
+        // A client that can add a descriptor must not bypass the others with it.
         let Ok(owed) = owed else { return Ok((over_limit(), Answered::Refused)) };
         self.unmatched.count(owed.unmatched());
 
@@ -209,8 +209,8 @@ impl RateLimitService {
         Ok((response, answered))
     }
 
-    /// Charges all that is owed. What is enforced is spent last if there are alternatives, and only if one of them passes: a
-    /// request that is denied pays for neither.
+    /// Charges everything that is owed. If there are alternatives, enforced charges are spent last, and only if an alternative passes: a
+    /// denied request pays for neither.
     async fn charge<'o>(&self, owed: &'o DescriptorsOwed, deadline: Instant) -> Charged<'o> {
         if !owed.has_alternatives() {
             let (enforced, alone) =
@@ -237,7 +237,7 @@ impl RateLimitService {
         charged
     }
 
-    /// Spends all that is enforced, or none of it.
+    /// Spends all enforced charges, or none.
     async fn spend(&self, owed: &DescriptorsOwed, within: Duration) -> Option<Decision> {
         match &owed.enforced {
             Enforced::Charged(chain) => self.decider.allow_within(chain, within).await,
@@ -256,7 +256,7 @@ impl RateLimitService {
         decided.into_iter().map(|(at, decision)| AloneDecision::new(at, &owed.each[at], decision)).collect()
     }
 
-    /// Decides each of these by itself, side by side in the remaining time. Late charges and refunds that fail are left out.
+    /// Decides each of these by itself, concurrently, in the remaining time. Late charges and refunds that fail are left out.
     async fn decide_each<'o>(
         &self,
         owed: impl Iterator<Item = (usize, &'o DescriptorOwed)>,
@@ -268,7 +268,7 @@ impl RateLimitService {
                 DescriptorOwed::Any(chain) => self.decider.allow_within(chain, within).await?,
                 DescriptorOwed::Late(chain) => self.decider.charge_within(chain, within).await.ok()?,
                 DescriptorOwed::Refund(chain) => {
-                    // Hits below zero have no time.
+                    // Negative hits have no time.
                     let refund = self.decider.refund_chain(chain, SpendTime::ThisWindow);
                     timeout_at(deadline, refund).await.ok()?.ok()?
                 }

@@ -31,7 +31,7 @@ pub(super) fn status_alone(decision: &Decision) -> DescriptorStatus {
     binding(|| decision.limits().iter(), decision)
 }
 
-/// The status of a descriptor whose hits had been used already: over the limit if more was used than was there.
+/// The status of a descriptor whose hits had been used already: over the limit if more was used than was available.
 pub(super) fn status_late(decision: &Decision) -> DescriptorStatus {
     match decision
         .limits()
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// The fields that the client is to see.
+/// The header fields for the client.
 pub(super) fn headers(decision: &Decision, wall: Micros, shown: HeaderFields) -> Vec<HeaderValue> {
     let mut fields = HeaderMap::new();
     shown.write(decision, wall, &mut fields);
@@ -89,8 +89,8 @@ fn told(status: &LimitStatus, over: bool, decision: &Decision) -> DescriptorStat
     }
 }
 
-/// Tokens per the shortest unit in which they are a whole number, or the refill itself if there is no such unit. A number that is not
-/// whole is rounded down.
+/// Tokens in the shortest unit of time that gives a whole number, or the refill itself if no unit does. A number that is not whole is
+/// rounded down.
 fn per_unit(limit: &Limit) -> (u32, TimeUnit) {
     let rate = match limit.shape() {
         Shape::Rate(rate) => rate,

@@ -1,4 +1,4 @@
-//! Which path does what.
+//! Routes requests of the `http` listener to their handlers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ enum ApiCall {
     Ping,
 }
 
-/// Which path asks for what, the usual one first. A last part in braces stands for any text.
+/// The call of each path, the most frequent first. A last part in braces stands for any text.
 const ROUTES: [(&str, ApiCall); 13] = [
     ("/v1/check", ApiCall::Check),
     ("/v1/check/batch", ApiCall::Batch),
@@ -59,10 +59,9 @@ fn call_at(path: &str) -> Option<(&'static str, ApiCall)> {
     ROUTES.iter().find(|(route, _)| fits(route)).copied()
 }
 
-/// Everything that callers can ask of the `http` listener.
+/// The handler of the `http` listener.
 ///
-/// A short table in place of a router: the paths are few and fixed, and a decision takes less time than finding its
-/// way through one.
+/// It uses a short table instead of a router: the paths are few and fixed, and routing would take longer than a decision.
 #[derive(Clone)]
 pub(crate) struct Api {
     decider: Arc<Decider>,
@@ -84,8 +83,7 @@ impl Api {
         if let Err(problem) = auth::exempt(decider, peer, &request, || self.hosts.check(&request, true)) {
             return problem.into_reply();
         }
-        // Every answer shares one future, which is copied into its connection: what is not asked all the time is
-        // boxed to keep that small.
+        // All answers share one future, which is copied into its connection: rare calls are boxed to keep it small.
         let answer = match call_at(request.uri().path()).map(|(_, call)| call) {
             Some(ApiCall::Check) => check::check(decider, &mut request).await,
             Some(ApiCall::Batch) => Box::pin(check::batch(decider, &mut request)).await,

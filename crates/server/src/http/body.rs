@@ -14,9 +14,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::problem::Problem;
 
-/// The largest body, in bytes, unless it is said otherwise.
+/// The default bound on a body, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
-/// How many bodies above [`MAX_BYTES`] are held at once, so that callers cannot fill the memory with them.
+/// Bounds the bodies above [`MAX_BYTES`] in memory, so that callers cannot exhaust it.
 static LARGE: Semaphore = Semaphore::const_new(16);
 /// How long a caller may take to send a body.
 const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-/// A body that is already there never starts a timer.
+/// Applies the timeout. A body that has already arrived starts no timer.
 async fn in_time(body: impl Future<Output = Result<FullBody, Problem>>) -> Result<FullBody, Problem> {
     let mut body = pin!(body);
     if let Poll::Ready(bytes) = std::future::poll_fn(|cx| Poll::Ready(body.as_mut().poll(cx))).await {
@@ -103,7 +103,7 @@ async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Problem> {
     Ok(None)
 }
 
-/// The rest of the body is not read: the connection is closed in a way that lets its sender see the answer.
+/// The rest of the body is not read, and the connection is closed in a way that lets its sender read the answer.
 fn too_large(max_bytes: usize) -> Problem {
     let detail = format!("body: is larger than {max_bytes} bytes, the most that is read");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)

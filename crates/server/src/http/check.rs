@@ -20,12 +20,12 @@ use crate::openapi::{self, Charged, Decided, InvalidQuestion, PeekResponse, Ques
 const JSON: &str = "application/json";
 /// Room for a decision about one limit.
 pub(super) const USUAL_BYTES: usize = 256;
-/// The header fields that a decision has, refused or not.
+/// The number of header fields of a decision, allowed or denied.
 const USUAL_FIELDS: usize = 8;
 /// The most questions in one batch.
 const MAX_BATCH: usize = 1_000;
-/// The largest question: an identity and the kind before it, spelt in escapes, which take three bytes for one at most; as many
-/// plans as a chain has; and the names of the fields, the numbers and some blanks.
+/// The largest question: an identity with its kind, in escapes of at most three bytes for one; as many plans as a chain has; and field
+/// names, numbers and some blanks.
 const MAX_QUESTION_BYTES: usize = 3 * (Key::MAX_BYTES + 10) + Charges::MAX * (64 + 4) + 256;
 /// The largest batch.
 const MAX_BATCH_BYTES: usize = MAX_BATCH * (MAX_QUESTION_BYTES + 2);
@@ -104,7 +104,7 @@ pub(crate) async fn refund(
     Ok(reply_with_fields(StatusCode::OK, &ruling, decider.wall_now(), body))
 }
 
-/// Charges what has been used, after the fact: always, and into debt where it is not there.
+/// Charges usage after the fact. Always succeeds; a bucket with too few tokens goes into debt.
 #[utoipa::path(
     post,
     path = "/v1/charge",
@@ -145,8 +145,8 @@ pub(crate) async fn batch(
     let body = read_json_up_to(MAX_BATCH_BYTES, request).await?;
     let typed: BoundedVec<Object<TypedQuestion<'_>>, MAX_BATCH> = parse(&body.bytes)?;
     let owed = owed_by_all(&typed, &decider.in_force().policy)?;
-    // Asked side by side, so that a store across the network can answer many in one round trip, but in turn with other
-    // batches, so that neither they nor single questions run out of time.
+    // Asked concurrently, so that a store across the network can answer many in one round trip, but in turn with other batches, so that
+    // neither they nor single questions run out of time.
     let rulings = join_all(owed.iter().map(|owed| decider.allow_in_turn(owed))).await;
     let mut body = Vec::with_capacity(USUAL_BYTES * rulings.len());
     body.push(b'[');

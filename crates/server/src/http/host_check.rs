@@ -1,8 +1,8 @@
 //! Checks the host that a request is meant for and the page that sends it.
 //!
-//! A web page can have a browser send requests to any address that the browser reaches, also to loopback and with a name of
-//! the page's own that resolves to it (DNS rebinding). Such a request carries the page's name as its `Host`, and, if it is
-//! sent across sites, an `Origin` or `Sec-Fetch-Site`. This must not know what is asked for.
+//! A web page can have a browser send requests to any address that the browser reaches, also to loopback and with a name of the page's
+//! own that resolves to it (DNS rebinding). Such a request carries the page's name as its `Host`, and, if it is sent across sites, an
+//! `Origin` or `Sec-Fetch-Site`. This module must not know what a request asks for.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::problem::Problem;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The names that a listener is asked by. Clones share them.
+/// The host names of a listener. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct HostCheck(Arc<HostNames>);
 
 #[derive(Debug)]
 struct HostNames {
-    /// Whether only this machine reaches the listener: then no other name leads here but by rebinding.
+    /// True if only this machine reaches the listener: any other name then leads here only by rebinding.
     is_loopback: bool,
-    /// The two usual spellings of a loopback listener, which need not be taken apart.
+    /// The two usual spellings of a loopback listener, which need not be parsed.
     usual: [String; 2],
     /// `listen.hosts`.
     configured: Vec<HostPattern>,
@@ -93,7 +93,7 @@ impl HostNames {
 struct Sender {
     host: SmolStr,
     port: u16,
-    /// Whether the scheme has that port anyway. Browsers leave it out.
+    /// True if it is the default port of the scheme, which browsers leave out.
     is_usual_port: bool,
 }
 
@@ -110,7 +110,7 @@ impl Sender {
         Some(Self { host: canonical_host(authority)?, port, is_usual_port: port == usual })
     }
 
-    /// Whether the page comes from where its request goes.
+    /// True if the page has the origin that its request goes to.
     fn is_at(&self, authority: &[u8]) -> bool {
         let Ok(authority) = std::str::from_utf8(authority) else { return false };
         let same_port = port_of(authority).map_or(self.is_usual_port, |port| port == self.port);
@@ -123,7 +123,7 @@ fn port_of(authority: &str) -> Option<u16> {
     after.rsplit_once(':')?.1.parse().ok()
 }
 
-/// Whether a canonical host leads to this machine wherever it is resolved.
+/// True if a canonical host always resolves to this machine.
 fn is_loopback(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     host == "localhost"

@@ -1,6 +1,6 @@
-//! Decisions as JSON, written straight into a buffer: this is what the service does most.
+//! Writes decisions as JSON straight into a buffer, because this is the service's most frequent work.
 //!
-//! Names of limits are made of letters, digits and `._-/`, so nothing here needs escaping.
+//! Names of limits consist of letters, digits and `._-/`, so nothing here needs escaping.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn write_ruling(out: &mut Vec<u8>, ruling: &Ruling, charged_at: fn(&Decision) ->
         EnforcedDecision::Unlimited => text(out, UNLIMITED),
     }
     if let Some(watched) = ruling.shadow.first() {
-        // Ids of rules are made of the same letters as names of limits.
+        // Ids of rules consist of the same characters as names of limits.
         quoted(out, ",\"shadow\":{\"ruleId\":", &watched.rule);
         text(out, if watched.would_allow() { ",\"allowed\":true" } else { ",\"allowed\":false" });
         match watched.limited_by() {
@@ -123,14 +123,14 @@ pub(crate) fn write_acquired(out: &mut Vec<u8>, ruling: &Ruling, permit: Option<
     write_members(out, ruling, Decision::charged_at);
 }
 
-/// Appends what `POST /v1/renew` answers with.
+/// Appends the answer of `POST /v1/renew`.
 pub(crate) fn write_renewed(out: &mut Vec<u8>, hold: Duration) {
     number(out, "{\"renewed\":true,\"holdMs\":", ms_floor(hold));
     number(out, ",\"renewAfterMs\":", ms_floor(hold / 3));
     text(out, "}");
 }
 
-/// Appends what `POST /v1/release` answers with.
+/// Appends the answer of `POST /v1/release`.
 pub(crate) fn write_released(out: &mut Vec<u8>, released: bool) {
     text(out, if released { "{\"released\":true}" } else { "{\"released\":false}" });
 }
@@ -139,7 +139,7 @@ pub(crate) fn write_released(out: &mut Vec<u8>, released: bool) {
 fn write_members(out: &mut Vec<u8>, ruling: &Ruling, charged_at: fn(&Decision) -> Option<Micros>) {
     let start = out.len();
     write_ruling(out, ruling, charged_at);
-    // In place of the brace that opened the decision.
+    // Replaces the brace that opened the decision.
     out[start] = b',';
 }
 
@@ -152,12 +152,12 @@ fn write_limit(out: &mut Vec<u8>, status: &LimitStatus) {
     text(out, "}");
 }
 
-/// Rounded up: a caller who waits that long is let in.
+/// Rounded up, so that a caller who waits that long is admitted.
 fn ms_ceil(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Rounded down: who renews within that time is not late.
+/// Rounded down, so that a renewal within that time is not late.
 pub(crate) fn ms_floor(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The sample endpoint: what any limited service looks like from outside.
+//! The sample endpoint, which shows how any limited service behaves.
 
 use std::net::SocketAddr;
 

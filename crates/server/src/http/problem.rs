@@ -69,7 +69,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "path: nothing is served here; /openapi.json lists the paths")
     }
 
-    /// A request of which the next one on its connection may be a part: nothing more is read there.
+    /// The request's length is ambiguous, so the connection is closed after the answer.
     pub(crate) fn ambiguous_length() -> Self {
         let detail = "framing: the request has both Content-Length and Transfer-Encoding, a Transfer-Encoding that is \
                       not just chunked, or follows one whose end is unclear";
@@ -97,7 +97,7 @@ impl Problem {
             .with_header(RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// The store did not answer a refund. Reports whether it may have been given.
+    /// The store did not answer a refund. Reports whether the refund may have been made.
     pub(crate) fn refund_failed(why: &StoreError) -> Self {
         let given = if why.may_have_run() {
             "Tokens may have been given back: with the same `id` the refund can be sent again"

@@ -24,10 +24,10 @@ use crate::input::tokens::TypedTokens;
 use crate::input::typed::{Object, Ttl, TypedQuestion, TypedReserve, TypedSettle, bound_of, parse};
 use crate::openapi::{InvalidQuestion, ReserveQuestion, Reserved, SettleQuestion, Settled};
 
-/// How long a reservation can be settled unless it says otherwise.
+/// How long a reservation can be settled by default.
 const USUAL_TTL: Duration = Duration::from_secs(300);
 
-/// Charges an estimate, which `/v1/settle` makes exact. Denied like a check; what is not settled in time stays charged.
+/// Charges an estimate, which `/v1/settle` makes exact. Denied like a check; a reservation that is not settled in time stays charged.
 #[utoipa::path(
     post,
     path = "/v1/reserve",
@@ -66,8 +66,8 @@ pub(crate) async fn reserve(
     Ok(reply_with_fields(status(&ruling), &ruling, decider.wall_now(), body))
 }
 
-/// Makes a reservation cost what it did in the end, once and by one amount, however often it is sent: less is given back, more is
-/// charged, into debt if need be. Each limit that it charged is settled at `cost`, or at its entry in `costs`, even if rules and plans
+/// Settles a reservation at its final cost, once and by one amount, however often it is sent: a lower cost is refunded, a higher one is
+/// charged, into debt if necessary. Each limit that it charged is settled at `cost`, or at its entry in `costs`, even if rules and plans
 /// have changed since.
 #[utoipa::path(
     post,

@@ -8,7 +8,7 @@ pub(crate) mod typed;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// A name as one segment of a URL's path, percent-encoded except for what RFC 3986 calls unreserved.
+/// A name as one segment of a URL's path, percent-encoded except for the unreserved characters of RFC 3986.
 pub(crate) fn segment(name: &str) -> String {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(name, ESCAPED).to_string()

@@ -11,7 +11,7 @@ use super::fault::Fault;
 use super::recorded_chain::RecordedChain;
 use super::typed::{Text, TypedQuestion};
 
-/// A permit as a caller holds it. Its random id authorises: the store keeps only that, in the sets of its places.
+/// A permit as a caller holds it. Its random id authorises its use: the store keeps only the id, in the sets of its places.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PermitTicket<'a> {
@@ -53,7 +53,7 @@ impl PresentedPermit {
         let ticket: PermitTicket<'_> = serde_json::from_slice(&json).map_err(|_| not_one())?;
         let id = PermitId::parse(&ticket.id).map_err(|_| not_one())?;
         let (chain, all_in_force) = ticket.places.restore(policy).ok_or_else(not_one)?;
-        // A permit that the store does not know takes a place of limits that there are, and of no others.
+        // A permit that the store does not know takes a place only of limits in force.
         Ok(Self { id, degraded: ticket.degraded && all_in_force, chain })
     }
 }

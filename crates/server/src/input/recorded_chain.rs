@@ -12,7 +12,7 @@ use crate::config::LimitSpec;
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedChain<'a> {
-    /// Asked again to find the limits in force.
+    /// Evaluated again to find the limits in force.
     #[serde(borrow)]
     question: TypedQuestion<'a>,
     /// Whether its rule was in shadow mode.
@@ -36,10 +36,10 @@ struct RecordedBucket {
 }
 
 impl RecordedBucket {
-    /// The limit by which it is settled or held: `asked` is the one that the question leads to, `in_force` that or the one of the plan,
-    /// which for a tenant may be another. `None` if the record is not a limit.
+    /// The limit under which it is settled or held. `asked` is the limit that the question leads to; `in_force` is that limit or the
+    /// plan's, which may differ for a tenant. `None` if the record is not a limit.
     fn limit_now(&self, asked: Option<Limit>, in_force: Option<Limit>) -> Option<Limit> {
-        // A record may say anything, so limits that need nothing of it are not read from it.
+        // A record is not trusted, so a limit is read from it only if it has to be.
         match in_force {
             Some(now) if now.is_concurrency() && self.limit.get("concurrency").is_some() => return Some(now),
             Some(now) if now.windows().is_some() && self.limit.get("quota").is_some() => return Some(now),
@@ -55,9 +55,9 @@ impl RecordedBucket {
 }
 
 impl<'a> RecordedChain<'a> {
-    /// Records the charges of a question that are of concurrencies, or those that are not. It has one chain at most.
+    /// Records the charges of a question: either those of concurrencies or all others. It has at most one chain.
     pub(crate) fn new(owed: &Owed, of_permits: bool, question: TypedQuestion<'a>) -> Self {
-        // A cost that the limits do not take any more must not hide them.
+        // A cost that the limits no longer accept must not hide them.
         let question = TypedQuestion { cost: Some(TypedTokens(Amount::ZERO)), ..question };
         let shadow = owed.chains().any(Chain::is_shadow);
         let mut recorded = Self { question, shadow, keys: Vec::new(), buckets: Vec::new() };
@@ -81,7 +81,7 @@ impl<'a> RecordedChain<'a> {
         recorded
     }
 
-    /// The chain, under the limits in force as far as there are, and whether all of them are. `None` if it has no charges, or is not a
+    /// Restores the chain, under limits in force where they exist, and returns whether all do. `None` if it has no charges, or is not a
     /// record.
     pub(crate) fn restore(&self, policy: &Policy) -> Option<(Chain, bool)> {
         if self.buckets.len() > Charges::MAX {

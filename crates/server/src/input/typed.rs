@@ -115,7 +115,7 @@ impl TypedQuestion<'_> {
     }
 }
 
-/// Makes a type for a body that is a question with more fields. serde has no other way to refuse what it does not know.
+/// Defines a type for a body that is a question with more fields. serde has no other way to refuse unknown fields.
 macro_rules! question_with {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),+ }) => {
         $(#[$doc])*
@@ -135,7 +135,7 @@ macro_rules! question_with {
         }
 
         impl<'a> $name<'a> {
-            /// The question, and each field if it is there.
+            /// The question, and each field if it is present.
             pub(crate) fn into_parts(self) -> (TypedQuestion<'a>, $(Option<$kind>),+) {
                 let Self { rule_id, identity, plans, cost, capacity, refill_per_second, $($field),+ } = self;
                 (TypedQuestion { rule_id, identity, plans, cost, capacity, refill_per_second }, $($field),+)
@@ -145,7 +145,7 @@ macro_rules! question_with {
 }
 
 question_with! {
-    /// A refund as it is written in a body: a question, the id that it is given once by, and when the tokens were spent.
+    /// A refund as it is written in a body: a question, the id that makes it idempotent, and when the tokens were spent.
     TypedRefund { id: Text<'a>, at: TypedMicros }
 }
 
@@ -224,12 +224,12 @@ fn own_limit_fault(why: LimitError) -> Fault {
     Fault::new(field, why)
 }
 
-/// Reads a body, and where that fails reads it once more to find the field that is to blame.
+/// Reads a body. If that fails, reads it again to find the faulty field.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(body).map_err(|_| blame::<T>(body))
 }
 
-/// A JSON object. Left to itself serde also reads a struct from a list of its fields, which no client means.
+/// A JSON object. By default, serde also reads a struct from a list of its fields, which no client means.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
@@ -253,7 +253,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// A list of which no more than `MOST` elements are held. The rest is only counted.
+/// A list that holds at most `MOST` elements. The rest are only counted.
 #[derive(Debug)]
 pub(crate) struct BoundedVec<T, const MOST: usize> {
     pub(crate) items: Vec<T>,

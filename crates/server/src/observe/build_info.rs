@@ -29,7 +29,7 @@ pub(crate) fn long_version() -> &'static str {
     &TEXT
 }
 
-/// Registers a gauge that is always 1 and says by its labels what runs.
+/// Registers a gauge that is always 1 and whose labels describe the build.
 pub(crate) fn register(telemetry: &Telemetry) {
     telemetry.register(|| {
         describe_gauge!(

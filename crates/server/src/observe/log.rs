@@ -1,5 +1,5 @@
-//! The log of the process. With JSON asked for, all that `spile serve` writes is JSON: also its banner, errors at the
-//! start, and panics.
+//! The log of the process. If JSON is selected, everything that `spile serve` writes is JSON, including its banner, errors at the start,
+//! and panics.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io;
@@ -24,17 +24,17 @@ struct StartedLog {
     level: reload::Handle<Targets, Registry>,
 }
 
-/// Starts to log. Only the first call in a process counts.
+/// Starts the log. Only the first call in a process has an effect.
 pub(crate) fn start(config: &LogConfig) {
     let (filter, level) = reload::Layer::new(config.level.targets().clone());
     let log = tracing_subscriber::registry().with(filter);
-    // A line that cannot be written is lost. Saying so on stderr would panic if stderr is what cannot be written to.
+    // A line that cannot be written is lost. Reporting that on stderr would panic if stderr itself is closed.
     let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let started = match config.format {
         LogFormat::Text => log.with(lines.with_ansi(false)).try_init(),
         LogFormat::Json => log.with(lines.json().flatten_event(true)).try_init(),
     };
-    // A process that already logs goes on as it does.
+    // A process that already has a logger keeps it.
     if started.is_err() {
         return;
     }
@@ -44,7 +44,7 @@ pub(crate) fn start(config: &LogConfig) {
     }
 }
 
-/// Logs as much as this from now on, if the log was started here.
+/// Sets the level, if the log was started here.
 pub(crate) fn set_level(level: &LogLevel) {
     if let Some(started) = STARTED.get() {
         // It fails only if the log is gone, which it never is.

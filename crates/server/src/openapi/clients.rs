@@ -1,4 +1,4 @@
-//! Makes the document one that generators of clients understand: an id for each operation, a type for each answer.
+//! Adapts the document to client generators: an id for each operation, a type for each answer.
 
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{OneOfBuilder, Schema};
@@ -33,7 +33,7 @@ pub(super) fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operati
     all.into_iter().filter_map(|(suffix, operation)| Some((suffix, operation.as_mut()?))).collect()
 }
 
-/// Gives operations that one function serves an id each: the first keeps its own, the others add their method.
+/// Sets distinct ids for operations that share a function: the first keeps its id, the others add their method.
 fn name_by_method(item: &mut PathItem) {
     let mut taken: Vec<String> = Vec::new();
     for (suffix, operation) in operations(item) {
@@ -76,8 +76,8 @@ fn distribute(components: &mut Components) {
     }
 }
 
-/// Removes `"default": null`, which serde's `default` leaves on fields that may be left out. It is no value of the field's type, and
-/// generators take a field with a default for one that is always there.
+/// Removes `"default": null`, which serde's `default` leaves on fields that may be left out. It is not a value of the field's type, and
+/// generators treat a field with a default as always present.
 fn remove_null_defaults(schema: &mut RefOr<Schema>) {
     let RefOr::T(Schema::Object(object)) = schema else { return };
     for property in object.properties.values_mut() {

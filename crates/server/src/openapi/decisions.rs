@@ -1,7 +1,7 @@
 //! Questions and decisions as callers write and read them.
 //!
-//! Questions are read and decisions written by hand, for speed; these types say the same for the document. Tests
-//! below hold them to what is read and written.
+//! Questions are read and decisions written by hand, for speed; these types describe both in the document. Tests below keep them in step
+//! with the code that reads and writes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(crate) enum Question {
     OwnLimit(ByOwnLimit),
 }
 
-/// The rule says plans, cost and what happens when the store fails.
+/// The rule determines the plans, the cost and the failure policy.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[schema(examples(json!({"ruleId": "login", "identity": "1.2.3.4"})))]
@@ -41,7 +41,7 @@ pub(crate) struct ByRule {
     /// Who pays: 1 to 1024 bytes of text without control characters. A tenant is written `tenant:ID`.
     #[schema(min_length = 1, max_length = 1024, format = "identity", examples("user:123"))]
     identity: String,
-    /// Tokens to spend, in place of what the rule says; 0 looks without spending. At most the capacity of each limit.
+    /// Tokens to spend, in place of the rule's cost; 0 looks without spending. At most the capacity of each limit.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
     cost: Option<Tokens>,
 }
@@ -57,12 +57,12 @@ pub(crate) struct ByPlans {
     /// The plans, with 32 limits in all at the most. One that is named twice is charged once.
     #[schema(min_items = 1, max_items = 32)]
     plans: Vec<KnownPlan>,
-    /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity of each limit.
+    /// Tokens to spend, 1 by default; 0 looks without spending. At most the capacity of each limit.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
     cost: Option<Tokens>,
 }
 
-/// The name of a plan that there is.
+/// The name of an existing plan.
 #[derive(Eq, Ord, PartialEq, PartialOrd, Deserialize, Serialize, ToSchema)]
 #[schema(
     min_length = 1,
@@ -73,7 +73,7 @@ pub(crate) struct ByPlans {
 )]
 pub(crate) struct KnownPlan(String);
 
-/// A limit of the caller's own. It is called like the rule, or `own/ID` where a plan is called so.
+/// A limit of the caller's own. It has the name of the rule, or `own/ID` if a plan has that name.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[schema(examples(json!({"ruleId": "x", "identity": "y", "capacity": 10, "refillPerSecond": 0.5})))]
@@ -90,18 +90,18 @@ pub(crate) struct ByOwnLimit {
     /// Tokens that come back per second, with at most six decimals. A drained bucket must be full within ten years.
     #[schema(value_type = f64, minimum = 0.000_001, maximum = 1_000_000_000)]
     refill_per_second: Tokens,
-    /// Tokens to spend, 1 where nothing is said; 0 looks without spending. At most the capacity.
+    /// Tokens to spend, 1 by default; 0 looks without spending. At most the capacity.
     #[schema(value_type = Option<f64>, minimum = 0, maximum = 1_000_000_000)]
     cost: Option<Tokens>,
 }
 
-/// Questions that are asked side by side.
+/// Questions that are asked together.
 #[derive(ToSchema)]
 #[schema(min_items = 1, max_items = 1000)]
 #[expect(dead_code, reason = "questions are read by hand")]
 pub(crate) struct Questions(Vec<Question>);
 
-/// Makes a type of a schema that is another one with more members.
+/// Defines a type whose schema is another one with more members.
 macro_rules! composed {
     ($(#[$doc:meta])* $name:ident of $whole:ty = $schema:expr;) => {
         $(#[$doc])*
@@ -126,7 +126,7 @@ macro_rules! composed {
 }
 
 composed! {
-    /// A question, the id of the refund, and when the tokens were spent. A key's id is remembered for an hour, and given back to once.
+    /// A question, the id of the refund, and when the tokens were spent. An id is remembered for an hour for each key, and refunded once.
     RefundQuestion of Question = question_with(&[("id", ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::String, Type::Null]))
         .description(Some("What tells this refund from others of the same key: it is given once."))
@@ -166,7 +166,7 @@ pub(crate) struct PermitQuestion {
     permit: String,
 }
 
-/// The id of a reservation, and what it cost in the end.
+/// The id of a reservation, and its final cost.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(examples(json!({"id": "eyJyYW5kb20iOiJxZ2Z4WWJwTFJtLVFyWjRfYzhyUjNBIiwidHRsX3VzIjo5MDAwMDAwMCwiY2hhcmdlcyI6eyJxdWVzdGlvbiI6eyJydWxlSWQiOiJkZWZhdWx0IiwiaWRlbnRpdHkiOiJ1c2VyOjEyMyIsImNvc3QiOjB9LCJrZXlzIjpbInVzZXI6MTIzIl0sImJ1Y2tldHMiOlt7ImtleSI6MCwibmFtZSI6ImZyZWUiLCJsaW1pdCI6eyJjYXBhY2l0eSI6MTAsInJlZmlsbCI6IjEvcyJ9LCJjb3N0Ijo4fV19fQ", "cost": 3})))]
@@ -330,7 +330,7 @@ pub(crate) struct Decision {
     /// Tokens left under it, rounded down to the smallest amount of its unit. `null` if no limit applies.
     #[schema(value_type = Option<f64>, minimum = 0)]
     remaining: Option<Tokens>,
-    /// Milliseconds until the same question would be allowed; 0 where it is.
+    /// Milliseconds until the same question would be allowed; 0 if it is.
     retry_after_ms: u64,
     /// Milliseconds until the bucket of the limit that binds is full.
     reset_after_ms: u64,
@@ -338,7 +338,7 @@ pub(crate) struct Decision {
     limited_by: Option<String>,
     /// Why.
     reason: Reason,
-    /// Whether the failure policy decided, for the store did not.
+    /// Whether the failure policy decided, because the store did not.
     degraded: bool,
     /// When the store charged, by its clock, in microseconds: a refund sends it back. `null` if it charged nothing.
     #[schema(minimum = 0)]
@@ -351,13 +351,13 @@ pub(crate) struct Decision {
     shadow: Option<ShadowOutcome>,
 }
 
-/// Why a decision is as it is.
+/// The reason for a decision.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Reason {
-    /// There were tokens.
+    /// There were enough tokens.
     Ok,
-    /// There were not.
+    /// There were too few tokens.
     Limited,
     /// The store failed, and the policy lets pass.
     FailOpen,
@@ -381,7 +381,7 @@ struct LimitState {
     /// Tokens left, rounded down to the smallest amount of its unit.
     #[schema(value_type = f64, minimum = 0)]
     remaining: Tokens,
-    /// Milliseconds until the cost is there.
+    /// Milliseconds until the cost is available.
     retry_after_ms: u64,
     /// Milliseconds until it is full.
     reset_after_ms: u64,
@@ -479,7 +479,7 @@ answers! {
     Released:
         answer("200", "It is not held any more, since now or before.", &[], json("Release")),
         problem(503, "The store did not answer. Send it again: it ends with its hold time otherwise.", &["Retry-After"]);
-    /// The body is no question. Nothing was charged.
+    /// The body is not a question. Nothing was charged.
     InvalidQuestion:
         problem(400, "A field is missing, unknown, of the wrong type or out of bounds; a rule or plan is unknown, or \
                       needs a permit that the call could not release.", &[]),
@@ -624,7 +624,7 @@ mod tests {
         Ruling::by(&chain, decision)
     }
 
-    /// The document's members of an object, by the schema that it is made of.
+    /// The document's members of an object, by its schema.
     fn members(schema: RefOr<Schema>) -> BTreeSet<String> {
         let RefOr::T(Schema::Object(object)) = schema else { panic!("it is an object") };
         object.properties.keys().cloned().collect()

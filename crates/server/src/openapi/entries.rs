@@ -30,7 +30,7 @@ impl<T: ToSchema> IntoResponses for PutResponse<T> {
     }
 }
 
-/// An entry that was made.
+/// An entry that was created.
 pub(crate) struct CreatedResponse<T>(PhantomData<T>);
 
 impl<T: ToSchema> IntoResponses for CreatedResponse<T> {
@@ -54,15 +54,15 @@ fn with_entry<T: ToSchema>(status: u16, description: &str, names: &[&str]) -> (S
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]
 pub(crate) struct Conditions {
-    /// `ETag`s, one of which the entry must have; `*` where it must be there.
+    /// `ETag`s, one of which the entry must have; `*` if it must exist.
     #[param(rename = "If-Match", nullable = false, format = "etag")]
     if_match: Option<String>,
-    /// `*`: the entry must not be there yet. Not together with `If-Match`.
+    /// `*`: the entry must not exist yet. Not together with `If-Match`.
     #[param(rename = "If-None-Match", nullable = false, inline)]
     if_none_match: Option<Wildcard>,
 }
 
-/// Whatever it may be.
+/// The only accepted value: `*`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "conditions are read from the header fields themselves")]
 enum Wildcard {

@@ -1,8 +1,8 @@
-//! The description of both listeners in `OpenAPI` 3.1: generated from the code, served at `/openapi.json`, and
-//! printed by `spile openapi`. Tests compare it with what the listeners do.
+//! The description of both listeners in `OpenAPI` 3.1: generated from the code, served at `/openapi.json`, and printed by `spile
+//! openapi`. Tests compare it with the behaviour of the listeners.
 //!
-//! The admin listener's routes and their descriptions come from the same lines. The decision API finds its way by
-//! a separate table, and a test compares the two.
+//! The admin listener's routes and their descriptions come from the same lines. The decision API is routed by a separate table, and a
+//! test compares the two.
 
 mod clients;
 mod decisions;
@@ -105,14 +105,14 @@ pub(crate) fn decisions_document() -> OpenApi {
     on_http(Decisions::openapi())
 }
 
-/// The document as it is served and committed.
+/// The document as it is served and printed.
 pub(crate) fn json() -> String {
     let mut text = document().to_pretty_json().expect("the document is made of text and numbers");
     text.push('\n');
     text
 }
 
-/// Says what every listener answers to a request for another host.
+/// Adds the answer of every listener to a request for another host.
 fn misdirects(item: &mut PathItem) {
     for (_, operation) in clients::operations(item) {
         let words =
@@ -121,7 +121,7 @@ fn misdirects(item: &mut PathItem) {
     }
 }
 
-/// Says of each path that it is the other listener's.
+/// Marks each path as one of the other listener.
 fn on_http(mut document: OpenApi) -> OpenApi {
     let mut server = Server::new("http://127.0.0.1:8080");
     server.description = Some("The listener `http`.".to_owned());

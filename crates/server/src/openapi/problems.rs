@@ -26,7 +26,7 @@ pub(crate) struct Problem {
     status: u16,
     /// The fault: the field, its value and the accepted values.
     detail: String,
-    /// The field that is to blame: `cost`, `[3].cost`, `Content-Type`, `body`.
+    /// The field that is at fault: `cost`, `[3].cost`, `Content-Type`, `body`.
     #[schema(nullable = false)]
     field: Option<String>,
     /// Every fault, if there are several, each with its place and the accepted values.
@@ -46,7 +46,7 @@ pub(crate) fn other_method() -> (String, RefOr<Response>) {
     problem(405, "The path does not take this method.", &["Allow"])
 }
 
-/// Types that say which answers an operation has.
+/// Defines types that list the answers of an operation.
 macro_rules! answers {
     ($($(#[$doc:meta])* $name:ident: $($answer:expr),*;)*) => {$(
         $(#[$doc])*
@@ -69,11 +69,11 @@ answers! {
         problem(401, "The token is missing or wrong.", &["WWW-Authenticate"]),
         problem(403, "No token is configured, so the path is closed; or a page of another site asks.", &[]),
         other_method();
-    /// The store could not be asked.
+    /// The store did not answer.
     StoreFailed: problem(503, "The store did not answer.", &["Retry-After"]);
     /// The name in the path cannot be read.
     BadName: problem(400, "The name in the path, the query or a header field is malformed.", &[]);
-    /// There is nothing to be seen.
+    /// No entry has the name.
     Missing: problem(404, "Nothing has this name.", &[]);
     /// A document was refused, and nothing has changed.
     PutErrors:
@@ -86,11 +86,11 @@ answers! {
         problem(409, "The registry is full, or holds a document that is not an entry.", &[]),
         problem(500, "The registry could not keep it.", &[]),
         problem(503, "The registry in Redis is out of reach.", &[]);
-    /// A change was not kept.
+    /// A change was not stored.
     SaveErrors:
         problem(500, "The registry could not keep the change.", &[]),
         problem(503, "The registry in Redis is out of reach.", &[]);
-    /// An entry stays.
+    /// An entry was not deleted.
     DeleteErrors:
         problem(404, "Nothing has this name.", &[]),
         problem(409, "The entry is defined in the file, or others still use it; `errors` names them.", &[]),

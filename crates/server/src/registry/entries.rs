@@ -1,4 +1,4 @@
-//! The entries, by what they are and what they are called.
+//! The entries of the registry, by kind and name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +29,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// The member that says what an entry is called.
+    /// The member that holds the name of an entry.
     pub(crate) const fn name_member(self) -> &'static str {
         match self {
             Self::Plans => "name",
@@ -44,7 +44,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An entry by what it is called.
+/// The kind and name of an entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct EntryId {
     pub(crate) kind: Kind,
@@ -52,7 +52,7 @@ pub(crate) struct EntryId {
 }
 
 impl EntryId {
-    /// Reads what entries are named by where they are kept.
+    /// Parses the name under which an entry is stored.
     pub(crate) fn parse(entry: &str) -> Option<Self> {
         let (kind, name) = entry.split_once('/')?;
         Some(Self { kind: Kind::parse(kind)?, name: name.to_owned() })
@@ -60,13 +60,13 @@ impl EntryId {
 }
 
 impl fmt::Display for EntryId {
-    /// As it is named where entries are kept.
+    /// Writes the name under which the entry is stored.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind, self.name)
     }
 }
 
-/// Entries as they were put. Whether they work is for the configuration to say.
+/// Entries as they were put. The configuration checks whether they are valid.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries([BTreeMap<String, Arc<Spec>>; 3]);
 
@@ -104,7 +104,7 @@ impl Entries {
         self.of_kind(kind).get(name)
     }
 
-    /// Puts an entry in place of the one of its name, or removes that one if `spec` is `None`.
+    /// Replaces the entry of this name, or removes it if `spec` is `None`.
     pub(crate) fn set(&mut self, which: &EntryId, spec: Option<Arc<Spec>>) {
         let entries = &mut self.0[which.kind as usize];
         match spec {

@@ -4,7 +4,7 @@ use spile_redis::SessionError;
 
 use super::RegistryFileError;
 
-/// Why the registry cannot be read or written. What runs stays as it is.
+/// Why the registry cannot be read or written. The configuration in force stays.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegistryError {
     /// Nothing was changed.
@@ -13,10 +13,10 @@ pub(crate) enum RegistryError {
     /// The change may or may not have been made.
     #[error("the change may or may not have been made, read it again: {0}")]
     Unsure(SessionError),
-    /// Something in Redis is not as it should be, or Redis does not let us.
+    /// Redis holds unexpected data, or denies access.
     #[error("the registry in Redis cannot be used: {0}")]
     Unreadable(String),
-    /// Others change it all the time.
+    /// Other instances kept changing it.
     #[error("others keep changing the registry: try again")]
     Busy,
     #[error(transparent)]

@@ -1,7 +1,7 @@
-//! The registry in a file, in which entries survive a restart and every change is whole or not there.
+//! The registry in a file, in which entries survive a restart and every change is atomic.
 //!
-//! The database takes nothing more once the disk has failed it. It is then opened again, with growing pauses, and
-//! brought in line with what is in force before the next change is written.
+//! The database rejects all writes after a disk error. It is then reopened, with growing pauses, and synchronized with the entries in
+//! force before the next change is written.
 
 use std::fs::{OpenOptions, Permissions};
 use std::io;
@@ -22,7 +22,7 @@ use super::entries::{Entries, EntryId};
 use super::quarantine::{NO_ENTRY, Quarantine};
 use crate::config::Spec;
 
-/// `plans/gold` to the document in JSON.
+/// Maps `plans/gold` to its document in JSON.
 const ENTRIES: TableDefinition<'_, &str, &str> = TableDefinition::new("entries");
 
 /// Readable by its owner alone: it holds hashes of API keys, and names of tenants.
@@ -66,7 +66,7 @@ impl RegistryFile {
         }))))
     }
 
-    /// Everything that was kept, and what of it cannot be read.
+    /// Reads every entry, and puts documents that cannot be read in quarantine.
     pub(crate) fn read(&self) -> Result<(Entries, Quarantine), RegistryFileError> {
         let Some(kept) = &self.0 else { return Ok(Default::default()) };
         let kept = kept.lock();
@@ -74,14 +74,14 @@ impl RegistryFile {
         Ok(sorted(rows.map_err(RegistryFileError::Failed)?.unwrap_or_default()))
     }
 
-    /// Reads a file, also one that a server uses or was killed with: reads a copy in memory.
+    /// Reads a copy of a file in memory. A server may be using the file, or may have been killed while it did.
     pub(crate) fn look(path: &Path) -> Result<(Entries, Quarantine), RegistryFileError> {
         let look = || copied(&std::fs::read(path)?);
         Ok(sorted(sound(look).map_err(RegistryFileError::Failed)?))
     }
 
-    /// Keeps the document, or forgets it if it is `None`. On the disk once this returns. `known` is what was kept before,
-    /// in case the file has to be brought in line with it.
+    /// Stores the document, or removes it if it is `None`. The change is on disk once this returns. `known` holds the entries before it,
+    /// in case the file has to be synchronized with them.
     pub(crate) fn write(
         &self,
         key: &str,
@@ -146,8 +146,8 @@ impl KeptRegistry {
     }
 }
 
-/// Makes the file hold what is in force, whether or not the change that failed got as far as the disk. What cannot be
-/// read as an entry is left as it is.
+/// Makes the file hold the entries in force, whether or not the failed change reached the disk. Documents that cannot be read are left as
+/// they are.
 fn bring_in_line(table: &mut Table<'_, &str, &str>, known: &Entries) -> Result<(), redb::Error> {
     let mut gone = Vec::new();
     for row in table.iter()? {
@@ -169,14 +169,14 @@ fn bring_in_line(table: &mut Table<'_, &str, &str>, known: &Entries) -> Result<(
     Ok(())
 }
 
-/// The answer of the database, or that its file is damaged: one that was cut short or overwritten makes it panic.
+/// Returns the answer of the database, or an error if its file is damaged: a truncated or overwritten file makes it panic.
 fn sound<T>(ask: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
     catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|_panic| {
         Err(redb::Error::Corrupted("it was cut short, or overwritten by another program".to_owned()))
     })
 }
 
-/// Opens the file for its owner alone, also one that others could read before.
+/// Opens the file for its owner alone, even if others could read it before.
 fn open_private(path: &Path) -> Result<Database, redb::Error> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(MODE).open(path)?;
@@ -187,7 +187,7 @@ fn open_private(path: &Path) -> Result<Database, redb::Error> {
     Ok(Database::builder().create_file(file)?)
 }
 
-/// A file of another owner cannot be tightened by us, and can still be used.
+/// Restricts the file's permissions. A file of another owner cannot be restricted, and can still be used.
 fn tighten(file: &std::fs::File, path: &Path) -> io::Result<()> {
     match file.set_permissions(Permissions::from_mode(MODE)) {
         Err(why) if why.kind() == io::ErrorKind::PermissionDenied => {
@@ -220,7 +220,7 @@ fn rows(transaction: &ReadTransaction) -> Result<Vec<(String, String)>, redb::Er
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Entries, and apart from them what cannot be read as one.
+/// Separates entries from documents that cannot be read.
 fn sorted(rows: Vec<(String, String)>) -> (Entries, Quarantine) {
     let (mut entries, mut broken) = (Entries::default(), Quarantine::default());
     for (key, document) in rows {
@@ -238,7 +238,7 @@ fn sorted(rows: Vec<(String, String)>) -> (Entries, Quarantine) {
 pub(crate) enum RegistryFileError {
     #[error("the registry file cannot be used: {0}")]
     Failed(redb::Error),
-    /// Nothing was tried.
+    /// The pause after a failure is not over. Nothing was tried.
     #[error("the registry file failed, and is opened again in {0:?}: try again then")]
     Resting(Duration),
 }
@@ -399,8 +399,8 @@ mod tests {
         file.write("plans/a", DOCUMENT, &entries(&[])).expect("the disk works");
         drop(file);
         let whole = std::fs::read(&path).expect("it was written");
-        // Three bytes say where the file ends, and the rest follows there. Bytes within are left alone: the database believes
-        // the sizes that it finds, and some are more memory than there is.
+        // Three bytes are the length at which the file is cut, and the rest is appended there. Bytes inside are not changed: the database
+        // trusts the sizes that it reads, and some exceed the memory.
         spile_testkit::fuzz::fuzz("registry-file", &[], |input| {
             let (length, behind) = input.split_at(input.len().min(3));
             let length = length.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte));

@@ -20,7 +20,7 @@ pub(crate) use self::quarantine::{MOST_NAMED, OTHER, Overlay, Quarantine, split}
 use self::shared::SharedRegistry;
 use crate::config::Spec;
 
-/// Where entries are kept, and those that are, as far as this instance knows.
+/// Where entries are stored, and the entries that this instance knows.
 pub(crate) enum Registry {
     Own { file: Arc<RegistryFile>, entries: Arc<Entries>, broken: Quarantine },
     Shared(Box<SharedRegistry>),
@@ -35,19 +35,19 @@ pub(crate) enum Written {
 }
 
 impl Registry {
-    /// This instance's own. Without a file, entries live as long as the process.
+    /// Opens this instance's own registry. Without a file, entries live as long as the process.
     pub(crate) fn own(file: Option<&Path>) -> Result<Self, RegistryFileError> {
         let file = RegistryFile::open(file)?;
         let (entries, broken) = file.read()?;
         Ok(Self::Own { file: Arc::new(file), entries: Arc::new(entries), broken })
     }
 
-    /// The one that all instances on this store have in common. Nothing of it is read yet.
+    /// The registry that all instances on this store share. It has not been read yet.
     pub(crate) fn shared(store: &RedisStore) -> Self {
         Self::Shared(Box::new(SharedRegistry::new(store)))
     }
 
-    /// Every entry that is known, whether or not it works.
+    /// Every known entry, valid or not.
     pub(crate) fn entries(&self) -> &Arc<Entries> {
         match self {
             Self::Own { entries, .. } => entries,
@@ -73,7 +73,7 @@ impl Registry {
         self.entries().is_empty() && self.broken().is_empty()
     }
 
-    /// How often it has been changed, where instances share it.
+    /// How often a shared registry has been changed.
     pub(crate) const fn version(&self) -> Option<u64> {
         match self {
             Self::Own { .. } => None,
@@ -89,7 +89,7 @@ impl Registry {
         }
     }
 
-    /// Reads what others have changed. Says whether they have.
+    /// Reads the changes of other instances. Returns whether there were any.
     pub(crate) async fn catch_up(&mut self) -> Result<bool, RegistryError> {
         match self {
             Self::Own { .. } => Ok(false),
@@ -97,8 +97,8 @@ impl Registry {
         }
     }
 
-    /// Keeps an entry, or removes it if `spec` is `None`, unless another instance has changed anything since the last look.
-    /// `next` are the entries after that.
+    /// Stores an entry, or removes it if `spec` is `None`, unless another instance has changed anything since the last read. `next` are
+    /// the entries after that.
     pub(crate) async fn write(
         &mut self,
         which: &EntryId,

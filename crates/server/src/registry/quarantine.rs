@@ -1,25 +1,25 @@
-//! Entries that do not go together with the file: kept, and not in force until they do.
+//! Entries that conflict with the file: stored, and not in force until the conflict ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Entries, EntryId, Kind};
 
-/// How many are named in logs and answers at most. One plan that goes may concern a hundred thousand tenants.
+/// The most entries that are named in logs and answers. Removing one plan may affect a hundred thousand tenants.
 pub(crate) const MOST_NAMED: usize = 20;
 
-/// The kind of a document whose name is that of no kind.
+/// The kind of a document whose name belongs to no kind.
 pub(crate) const OTHER: &str = "other";
 
 /// The fault of a document whose name is that of no entry.
 pub(crate) const NO_ENTRY: &str = "this is not the name of a plan, rule or tenant";
 
-/// The entries by their names where entries are kept (`plans/gold`), each with what is wrong with it.
+/// The entries by their stored names (`plans/gold`), each with its fault.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Quarantine(BTreeMap<String, String>);
 
 impl Quarantine {
-    /// Puts an entry in. What was wrong with it first is what is said.
+    /// Adds an entry. Only its first fault is kept.
     pub(crate) fn add(&mut self, entry: &str, why: impl Into<String>) {
         if !self.0.contains_key(entry) {
             self.0.insert(entry.to_owned(), why.into());
@@ -43,7 +43,7 @@ impl Quarantine {
         self.0.get(&which.to_string()).map(String::as_str)
     }
 
-    /// Every entry and what is wrong with it.
+    /// Every entry and its fault.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(entry, why)| (entry.as_str(), why.as_str()))
     }
@@ -69,7 +69,7 @@ impl Quarantine {
         entries.filter(move |(of, _)| *of == kind.as_str()).map(|(_, name)| name)
     }
 
-    /// All of it in a sentence that names no entry, for callers who are not asked for a token.
+    /// A summary that names no entry, for callers without a token.
     pub(crate) fn counted(&self) -> Option<String> {
         let counts = Kind::ALL.map(|kind| (kind.as_str(), self.count(Some(kind))));
         let counts = counts.into_iter().chain([(OTHER, self.count(None))]);
@@ -79,7 +79,7 @@ impl Quarantine {
         (!self.is_empty()).then(|| format!("{} {entries} in quarantine ({})", self.len(), counts.join(", ")))
     }
 
-    /// All of it in a sentence that names the first ones.
+    /// A summary that names the first entries.
     pub(crate) fn named(&self) -> Option<String> {
         let named: Vec<String> =
             self.iter().take(MOST_NAMED).map(|(entry, why)| format!("{entry}: {why}")).collect();
@@ -87,7 +87,7 @@ impl Quarantine {
     }
 }
 
-/// The kind and name of an entry by its name where entries are kept; `other` and the whole if that is no name of an entry.
+/// Splits the stored name of an entry into kind and name. Returns `other` and the whole text if it is not such a name.
 pub(crate) fn split(entry: &str) -> (&'static str, &str) {
     let known = entry.split_once('/').and_then(|(kind, name)| Some((Kind::parse(kind)?.as_str(), name)));
     known.unwrap_or((OTHER, entry))
@@ -102,6 +102,6 @@ fn kind_of(entry: &str) -> Option<Kind> {
 pub(crate) struct Overlay {
     /// The entries that are in force.
     pub(crate) entries: Arc<Entries>,
-    /// Those that are not, or whose last document is not.
+    /// The entries that are not, or whose last document is not.
     pub(crate) quarantine: Quarantine,
 }

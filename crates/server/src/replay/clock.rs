@@ -65,7 +65,7 @@ impl<P> SecondSpread<P> {
         Self { held: Vec::new() }
     }
 
-    /// Takes a line, and hands on those whose times are known now.
+    /// Takes a line, and passes on those whose times are now known.
     pub(super) fn push(
         &mut self,
         record: LogRecord,
@@ -84,7 +84,7 @@ impl<P> SecondSpread<P> {
         }
     }
 
-    /// Hands on what is held.
+    /// Passes on the lines that are held.
     pub(super) fn flush(&mut self, mut decide: impl FnMut(&LogRecord, &P, Micros)) {
         let count = self.held.len() as u64;
         for (index, (record, place)) in self.held.drain(..).enumerate() {

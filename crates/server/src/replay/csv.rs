@@ -68,7 +68,7 @@ impl LimitedCsv {
     }
 }
 
-/// A field, in quotes if need be. What a spreadsheet would take for a formula starts with an apostrophe.
+/// Writes a field, in quotes if necessary. Text that a spreadsheet would treat as a formula gets an apostrophe in front.
 fn field(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if formula { format!("'{text}") } else { text.to_owned() };

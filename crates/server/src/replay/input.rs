@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use flate2::bufread::MultiGzDecoder;
 
-/// No line is longer than this. What a server logs of one request is much shorter.
+/// The longest line. Log lines of servers are much shorter.
 pub(super) const LONGEST_LINE: usize = 64 * 1024;
 const BUFFER: usize = 256 * 1024;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -124,7 +124,7 @@ fn skip_line(lines: &mut dyn BufRead) -> io::Result<()> {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct CountedRead {
     source: Box<dyn Read>,
     read: Arc<AtomicU64>,

@@ -8,7 +8,7 @@ use smol_str::SmolStr;
 use spile_core::Micros;
 use std::hash::BuildHasher;
 
-/// Keys that are held at most. At the bound, those that were limited least make room.
+/// The most keys that are held. At the bound, those that were limited least are evicted.
 const MOST: usize = 65_536;
 
 /// A key that was limited under a rule.
@@ -31,7 +31,7 @@ pub(super) struct LimitedKeys {
     hasher: RandomState,
     most: usize,
     keys: HashMap<u64, LimitedKey>,
-    /// By how much a count may be too low: what a key had each time when it made room.
+    /// By how much a count may be too low: the sum of the thresholds below which keys were evicted.
     pub(super) error: u64,
 }
 
@@ -60,7 +60,7 @@ impl LimitedKeys {
         known.longest_wait = known.longest_wait.max(wait);
     }
 
-    /// The `most` that were limited most, and how many there are.
+    /// Returns up to `most` keys, those that were limited most first.
     pub(super) fn top(&self, most: usize) -> Vec<LimitedKey> {
         let mut all: Vec<&LimitedKey> = self.keys.values().collect();
         let order = |key: &&LimitedKey| (std::cmp::Reverse(key.count), key.first, key.key.clone());
@@ -68,7 +68,7 @@ impl LimitedKeys {
         all.into_iter().take(most).cloned().collect()
     }
 
-    /// How many keys there are: a lower bound once some have made room.
+    /// The number of keys: a lower bound once some have been evicted.
     pub(super) fn count(&self) -> usize {
         self.keys.len()
     }

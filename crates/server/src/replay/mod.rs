@@ -1,7 +1,7 @@
 //! `spile replay`: what a configuration would have done to the requests of an access log.
 //!
-//! A door like the others: lines become facts, the policy says what is owed, the decider decides, at the times of the log.
-//! This module must not know how a rule matches or how a bucket is counted, and decides nothing itself.
+//! It works like any door, at the times of the log: lines become facts, the policy returns what is owed, and the decider decides. This
+//! module must not know how a rule matches or how a bucket is counted, and decides nothing itself.
 
 mod clock;
 mod csv;
@@ -42,7 +42,7 @@ pub(crate) struct Replay {
     pub(crate) logs: Vec<PathBuf>,
     /// The configurations, each with its file's name.
     pub(crate) configs: Vec<(String, Config)>,
-    /// Which fields of JSON lines say what.
+    /// The fields of JSON lines that hold the facts.
     pub(crate) fields: JsonFields,
     /// Header fields to keep, besides those that the rules need.
     pub(crate) headers: Vec<HeaderName>,
@@ -67,7 +67,7 @@ struct LogLines {
 }
 
 impl Replay {
-    /// Reads the logs from beginning to end. A line that cannot be read is counted; only if there is no other, it fails.
+    /// Reads the logs from beginning to end. Lines that cannot be read are counted; it fails only if there are no others.
     pub(crate) fn run(self) -> anyhow::Result<ReplayReport> {
         let clock = LogClock::default();
         let scenarios = self.configs.into_iter().map(|(name, config)| Scenario::new(name, config, &clock));

@@ -8,7 +8,7 @@ use super::line::LogRecord;
 use super::tally::ReplayTally;
 use super::text::grouped;
 
-/// Facts of one configuration that are looked for. More than a rule file ever names.
+/// The most facts of one configuration: more than a rule file ever names.
 const MOST: usize = 64;
 
 /// A fact that a log may not have.
@@ -62,7 +62,7 @@ impl NeededFacts {
         })
     }
 
-    /// Notes what a line has.
+    /// Records the facts that a line has.
     pub(super) fn note(&mut self, record: &LogRecord, has_tenant: bool, has_principal: bool) {
         for (at, fact) in self.facts.iter().enumerate() {
             let bit = 1 << at;

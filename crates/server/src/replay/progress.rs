@@ -1,4 +1,4 @@
-//! A bar on the terminal that says how far a replay is.
+//! A bar on the terminal that shows the progress of a replay.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -12,7 +12,7 @@ const LINES: u64 = 2_048;
 const PAUSE_US: u64 = 100_000;
 const CELLS: usize = 24;
 
-/// How far a replay is. Draws on stderr, if that is a terminal.
+/// The progress of a replay. Drawn on stderr, if that is a terminal.
 pub(super) struct ProgressBar {
     clock: SystemClock,
     started: Micros,
@@ -50,7 +50,7 @@ impl ProgressBar {
         }
     }
 
-    /// A bar that cannot be drawn is not worth failing for.
+    /// Ignores errors: a replay must not fail for its progress bar.
     fn write(&mut self, text: &str) {
         let mut stderr = io::stderr().lock();
         self.shown = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).is_ok();

@@ -1,4 +1,4 @@
-//! One configuration, and what it decides about the requests of a log.
+//! One configuration, and its decisions about the requests of a log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const WRONG_KEY: &str = "no tenant has the API key";
 /// Stands for the rule of a request that is refused under none.
 const NO_RULE: &str = "-";
 
-/// A configuration under which a log is replayed. Its buckets are its own, and follow the log's clock.
+/// A configuration under which a log is replayed. Its buckets are separate, and follow the log's clock.
 pub(super) struct Scenario {
     /// The file's name.
     pub(super) name: String,
@@ -163,14 +163,14 @@ impl Scenario {
             principal,
             credential,
             tenant,
-            // A log does not say when requests ended, so that none is at work when the next one comes.
+            // A log does not record when requests end, so every request counts as finished when the next one arrives.
             holds_permits: true,
             ..Facts::new(&request.method, request.path.matched(), headers)
         };
         LogFacts { facts, has_tenant, has_principal, is_wrong_key }
     }
 
-    /// Charges what a request owes, and counts what comes of it. `refused` says why it does not pass even if it can pay.
+    /// Charges what a request owes, and counts the outcome. `refused` is the reason why it does not pass even if it can pay.
     fn charge(
         &mut self,
         owed: &Owed,

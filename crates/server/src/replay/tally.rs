@@ -1,4 +1,4 @@
-//! The outcomes of requests: in all, under each rule, and by each limit.
+//! The outcomes of requests: in total, under each rule, and by each limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -41,7 +41,7 @@ impl IntervalCounts {
 /// Several series over the same intervals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
-    /// Which of the lengths intervals have.
+    /// The index of the length that intervals have.
     length: usize,
     /// The first interval, in intervals since the epoch.
     first: Option<u64>,

@@ -190,7 +190,7 @@ fn ms(span: Duration) -> RespReply {
     whole(span.as_nanos().div_ceil(1_000_000))
 }
 
-/// Takes the option of this name and its value off the end. Rules and identities may have the same name: they come before it.
+/// Removes the option of this name and its value from the end. Rules and identities may have the same name, but come before it.
 pub(super) fn split_option<'a>(name: &str, arguments: &'a [Vec<u8>]) -> (&'a [Vec<u8>], Option<&'a Vec<u8>>) {
     match arguments {
         [before @ .., option, value] if before.len() >= 2 && option.eq_ignore_ascii_case(name.as_bytes()) => {

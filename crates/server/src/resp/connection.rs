@@ -18,7 +18,7 @@ use crate::decide::UnansweredPermit;
 
 /// How long the connection stays open for the client to read the last reply.
 const LINGER: Duration = Duration::from_secs(1);
-/// How often it is looked whether a client that has hung up has reset the connection.
+/// The interval between checks whether a client that has hung up has reset the connection.
 const RESET_CHECK: Duration = Duration::from_millis(20);
 /// The most bytes of one read.
 const READ_BYTES: usize = 16 * 1024;

@@ -1,4 +1,4 @@
-//! The state of one connection: takes each command to what answers it.
+//! The state of one connection, which dispatches its commands.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ enum DecisionCommand {
     Rule(Verb),
     /// A command about a rule that takes a permit.
     Acquire,
-    /// A command about a permit that there is.
+    /// A command about an existing permit.
     Permit(PermitVerb),
 }
 
@@ -105,7 +105,7 @@ pub(super) struct ClientSession {
 }
 
 impl RespPeer {
-    /// Fails if the client has closed its side of the connection: it could be gone, so that it must hold no permit.
+    /// Fails if the client has closed its side of the connection: it could be gone, so it must hold no permit.
     async fn refuse_if_gone(&self) -> Result<(), RespReply> {
         // Lets the runtime notice.
         yield_now().await;
@@ -255,7 +255,7 @@ impl ClientSession {
         in_bulk: bool,
     ) -> Result<DecisionReply, RespReply> {
         let address = self.peer.address.to_string();
-        // A name of a client is longer than a holder's may be.
+        // A client's name may be too long for a holder.
         let name = str::from_utf8(&self.name).ok().filter(|name| PermitId::check_holder(name).is_ok());
         let holder = name.filter(|name| !name.is_empty()).unwrap_or(&address);
         let asked = Acquire::parse(arguments, holder)?;

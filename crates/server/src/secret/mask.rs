@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Replaces every secret, regardless of its length.
 pub(super) const MASK: &str = "***";
 
-/// How the names of settings end whose values are secrets, in lowercase and without `_` and `-`.
+/// Suffixes of the names of settings whose values are secrets, in lowercase and without `_` and `-`.
 const SECRETS: [&str; 13] = [
     "password",
     "passwd",
@@ -77,7 +77,7 @@ impl Masked {
     }
 }
 
-/// Where the secrets are, in order. None goes over the end of a line.
+/// The secrets' positions, in order. None crosses the end of a line.
 fn secrets(text: &str, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -144,7 +144,7 @@ fn user_info(text: &str, is_url: bool) -> Option<Range<usize>> {
         let skipped = host.rfind(']').map_or(0, |end| end + 1);
         if let Some((name, port)) = host[skipped..].split_once(':') {
             let is_port = skipped + name.len() > 0 && port.bytes().all(|byte| byte.is_ascii_digit());
-            // Advice on what to write is no secret.
+            // Advice on the syntax is not a secret.
             let is_advice = (name, port) == ("HOST", "PORT");
             if !is_port && !is_advice {
                 return Some(host_at + skipped + name.len() + 1..text.len());
@@ -155,7 +155,7 @@ fn user_info(text: &str, is_url: bool) -> Option<Range<usize>> {
     None
 }
 
-/// Whether what is written before a value says that it is a URL: `url = "`, `"url": "`.
+/// True if the text before a value marks it as a URL: `url = "`, `"url": "`.
 fn is_url(before: &str) -> bool {
     let before = before.trim_end_matches(['"', '\'', ' ', '\t']).to_ascii_lowercase();
     let name = before.strip_suffix('=').map(|name| name.trim_end().trim_end_matches(['"', '\'']));

@@ -1,4 +1,4 @@
-//! Secrets: one of which only the hash is kept, and texts in which they are hidden.
+//! Secrets: tokens of which only the hash is kept, and texts in which secrets are hidden.
 
 mod mask;
 mod shown;
@@ -57,7 +57,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// No token at all.
+/// The token is empty.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the token is empty")]
 pub(crate) struct NoSecret;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// The schemes that some setting takes. What is close to one is a misspelt scheme.
+/// The schemes that some setting accepts. A similar word is a misspelt scheme.
 const SCHEMES: [&str; 8] =
     ["memory", "redis", "rediss", "unix", "redis-sentinel", "redis-cluster", "http", "https"];
 /// The longest text that is shown because it is plain.
@@ -60,8 +60,8 @@ pub fn mask_typed(typed: &str) -> String {
     shown
 }
 
-/// The parts of a URL that may be secret: all but a scheme that is known or almost so, hosts with their ports, and a database.
-/// All of it if it is no such URL.
+/// The parts of a URL that may be secret: all but a scheme that is known or almost so, hosts with their ports, and a database. All of it
+/// if it is not such a URL.
 pub(crate) fn url_secrets(url: &str) -> Vec<Range<usize>> {
     let all = std::iter::once(0..url.len()).collect();
     if url.strip_suffix(':').is_some_and(is_word) {
@@ -71,7 +71,7 @@ pub(crate) fn url_secrets(url: &str) -> Vec<Range<usize>> {
         return all;
     };
     let start = scheme.len() + 3;
-    // A password may hold any letter, also one that should end it.
+    // A password may hold any character, including one that should end it.
     let user = rest.rfind('@');
     let hosts_at = user.map_or(0, |at| at + 1);
     let hosts_end = rest[hosts_at..].find(['/', '?', '#']).map_or(rest.len(), |end| hosts_at + end);
@@ -103,7 +103,7 @@ fn is_host(text: &str, is_certain: bool) -> bool {
     is_port && (is_ipv6 || (is_name && is_known))
 }
 
-/// The message without what is hidden elsewhere: each of these texts, and their words.
+/// The message without these hidden texts and their words.
 pub(crate) fn without<'s>(message: &str, hidden: impl IntoIterator<Item = &'s str>) -> String {
     let mut shown = message.to_owned();
     for secret in hidden {

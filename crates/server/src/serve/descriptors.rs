@@ -14,7 +14,7 @@ const GATEWAY: usize = 2;
 /// Lets the process open as many files as the system allows it to.
 pub(crate) fn raise_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Some systems take no soft limit that is as high as the hard one. The limit then stays as it is.
+    // Some systems reject a soft limit as high as the hard one. The limit then stays unchanged.
     let _raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
@@ -31,8 +31,8 @@ pub(crate) struct ConnectionShares {
 }
 
 impl ConnectionShares {
-    /// Those of this process: `max_connections` of each listener. If there are too few descriptors for all of them, some are
-    /// kept for the admin listener, and the others share the rest: clients that fill them cannot silence `/livez`.
+    /// The shares of this process: `max_connections` of each listener. If there are too few descriptors for all of them, some are kept
+    /// for the admin listener, and the others share the rest: clients that fill them cannot silence `/livez`.
     pub(crate) fn of(config: &Config) -> Self {
         let limit = getrlimit(Resource::Nofile).current;
         Self::within(config, limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)))

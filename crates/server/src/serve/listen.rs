@@ -7,18 +7,18 @@ use tokio::net::TcpListener;
 
 use crate::config::Listen;
 
-/// One bound socket per listener. Port 0 takes a free one, which is what tests do.
+/// One bound socket per listener. Port 0 takes a free port, as tests do.
 #[derive(Debug)]
 pub struct Listeners {
     /// The decision API and the sample endpoint.
     pub http: TcpListener,
     /// Health and metrics.
     pub admin: TcpListener,
-    /// Envoy's rate limit service, where there is one.
+    /// Envoy's rate limit service, if it is enabled.
     pub grpc: Option<TcpListener>,
-    /// The Redis protocol, where it is spoken.
+    /// The Redis protocol, if it is enabled.
     pub resp: Option<TcpListener>,
-    /// The reverse proxy, where there is one.
+    /// The reverse proxy, if it is enabled.
     pub gateway: Option<TcpListener>,
 }
 

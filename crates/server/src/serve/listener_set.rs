@@ -111,7 +111,7 @@ impl ListenerSet {
 }
 
 impl RunningListeners {
-    /// Lets requests under way finish, everywhere but at the admin listener. Tells every second what it waits for.
+    /// Lets requests in flight finish on every listener but `admin`. Logs every second what it waits for.
     pub(crate) async fn drain(&mut self) {
         let open = self.open.count();
         tracing::info!(

@@ -42,7 +42,7 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// How long a server that stops tries to send its last minutes to Redis and its last spans to their collector.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a server looks whether Redis still has its buckets.
+/// The interval between checks whether Redis still has its buckets.
 const EXAMINE_EVERY: Duration = Duration::from_secs(5);
 
 /// A server that is set up and not yet running.
@@ -141,12 +141,12 @@ impl Server {
         self
     }
 
-    /// Serves until `shutdown` resolves, then stops accepting and lets requests under way finish.
+    /// Serves until `shutdown` resolves, then stops accepting and lets requests in flight finish.
     ///
     /// The admin listener stays until the last caller is gone, so that probes and scrapers see the draining.
     pub async fn run(self, listeners: Listeners, shutdown: impl Future<Output = ()>) {
-        // Callers wait in the kernel's queue meanwhile: the first is answered by what the registry says, too, unless the
-        // store cannot be reached.
+        // Callers wait in the kernel's queue meanwhile, so that even the first is answered by the registry's entries, unless the store
+        // cannot be reached.
         tokio::select! {
             () = self.control.catch_up() => {}
             () = self.decider.store().out_of_reach(self.patience) => {}
@@ -192,7 +192,7 @@ impl Server {
         shutdown.await;
         readiness.start_draining();
         running.drain().await;
-        // Every caller is gone. Other instances get what this one has taken in advance.
+        // Every caller is gone, so the tokens that were taken in advance are returned for other instances.
         let limiter = self.decider.limiter();
         tokio::join!(limiter.return_leases(), limiter.release_permits());
         // Saving waits for the disk, which no thread that answers may do.
@@ -204,7 +204,7 @@ impl Server {
         })
         .await;
         self.telemetry.watch().close();
-        // At the same time: a stop takes no longer than the slowest of them.
+        // Concurrent, so that a stop takes no longer than the slowest of them.
         let _told = tokio::join!(hooks, last_minutes(sharing), last_spans(self.exporting));
         running.close().await;
         upkeep.abort();
@@ -215,7 +215,7 @@ impl Server {
     }
 }
 
-/// Looks again and again whether Redis still has its buckets. Its findings are part of the store's warning. Never returns.
+/// Checks repeatedly whether Redis still has its buckets. The findings are part of the store's warning. Never returns.
 async fn examine(mut examiner: StoreExaminer) {
     loop {
         // A Redis that does not answer is reported elsewhere.

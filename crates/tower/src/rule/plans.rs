@@ -7,13 +7,13 @@ use http::request::Parts;
 
 use crate::key::Tenant;
 
-/// Says which plans apply to a request. The plans themselves are looked up at each decision, so that a plan
-/// that is replaced takes effect at once.
+/// Selects the plans that apply to a request. Plans are looked up at each decision, so that a replaced plan takes effect at once.
 pub trait PlanResolver: Send + Sync {
     /// The names of the plans. If the list is empty, the rule does not limit the request.
     fn plans<'r>(&'r self, request: &'r Parts) -> PlanNames<'r>;
 
-    /// The plans that do not depend on the request. The layer checks when it is built that they exist. Empty by default.
+    /// Returns the plans that do not depend on the request, so that the layer can check when it is built that they exist. Empty by
+    /// default.
     fn fixed_plans(&self) -> PlanNames<'_> {
         PlanNames::none()
     }
@@ -23,7 +23,7 @@ pub trait PlanResolver: Send + Sync {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlanNames<'r>(NamesRepr<'r>);
 
-/// Most requests have one plan, which takes no allocation.
+/// A single plan, as most requests have, needs no allocation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum NamesRepr<'r> {
     One(Cow<'r, str>),
@@ -31,7 +31,7 @@ enum NamesRepr<'r> {
 }
 
 impl<'r> PlanNames<'r> {
-    /// No plan at all: the request is not limited.
+    /// Names no plan: the request is not limited.
     pub const fn none() -> Self {
         Self(NamesRepr::List(Vec::new()))
     }

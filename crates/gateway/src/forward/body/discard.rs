@@ -29,7 +29,7 @@ pub(crate) fn discard(body: ClientBody, request: &Parts) -> bool {
     true
 }
 
-/// Reads up to the limit. hyper closes the connection if the body goes on after that.
+/// Reads up to the limit. hyper closes the connection if the body continues after that.
 async fn read_through(mut body: ClientBody) {
     let mut left = MAX_BYTES;
     while let Some(Ok(frame)) = body.frame().await {

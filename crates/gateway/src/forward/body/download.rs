@@ -26,13 +26,13 @@ pub(crate) struct Download {
     deadline: Deadline,
     /// Written to the access log when the body ends or is dropped.
     record: AccessRecord,
-    /// Reads what the answer cost, until its end. Boxed, because few routes have one.
+    /// Reads the cost of the answer until its end. Boxed, because few routes have one.
     meter: Option<Box<AnswerMeter>>,
     /// The permit of the request, until its last byte has arrived.
     permit: Option<Box<Permit>>,
 }
 
-/// Reads what an answer cost while it passes, and settles the request at its end.
+/// Reads the cost of an answer while it passes, and settles the request at its end.
 #[derive(Debug)]
 pub(crate) struct AnswerMeter {
     cost: CostMeter,
@@ -51,7 +51,7 @@ enum DownloadSource {
     Taken,
 }
 
-/// A response body that ended early. The client sees the connection break off.
+/// A response body that ended early. The client sees a broken connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the response broke off")]
 pub(crate) struct IncompleteBody;
@@ -91,7 +91,7 @@ impl Download {
         self
     }
 
-    /// Reads what the answer cost while it passes. If the client disconnects, the rest is read all the same.
+    /// Reads the cost of the answer while it passes. If the client disconnects, the rest is read all the same.
     pub(crate) fn read_cost(&mut self, meter: AnswerMeter) {
         self.meter = Some(Box::new(meter));
     }
@@ -102,7 +102,7 @@ impl Download {
         self.release_at_end();
     }
 
-    /// Ends the request in flight as soon as the body has ended. A body that says it has ended is not polled again.
+    /// Ends the request in flight as soon as the body has ended. A body that reports its end is not polled again.
     fn release_at_end(&mut self) {
         if self.is_end_stream() {
             self.release();
@@ -116,7 +116,7 @@ impl Download {
         self.permit = None;
     }
 
-    /// Settles the request, for its answer has come to its end.
+    /// Settles the request, because its answer has ended.
     fn finish_meter(&mut self) {
         if let Some(meter) = self.meter.take() {
             meter.cost.finish();
@@ -160,7 +160,7 @@ impl Download {
 }
 
 impl AnswerMeter {
-    /// A meter for an answer that is read to its end, even if its client goes before that.
+    /// A meter for an answer that is read to its end, even if its client disconnects before that.
     pub(crate) const fn new(cost: CostMeter, detachment: Detachment) -> Self {
         Self { cost, detachment: Some(detachment) }
     }

@@ -1,4 +1,4 @@
-//! Bodies on their way through: streamed with bounds on size and silence, never buffered whole.
+//! Bodies in transit: streamed with bounds on size and silence, never buffered as a whole.
 
 mod activity;
 mod discard;

@@ -186,7 +186,7 @@ fn sanitized(frame: Frame<Bytes>) -> Frame<Bytes> {
 }
 
 impl PacedBody for Upload {
-    /// Request bodies are read as they arrive, so there is nothing to limit.
+    /// Has no effect, because request bodies are read as they arrive.
     fn read_at_most(&mut self, _bytes: usize) {}
 }
 

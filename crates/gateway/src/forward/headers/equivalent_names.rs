@@ -1,4 +1,4 @@
-//! Field names that some upstreams take for the same one.
+//! Field names that some upstreams treat as the same one.
 //!
 //! CGI, WSGI and PHP map several names to one variable: `X-Plan`, `X_Plan` and `X.Plan` all become `HTTP_X_PLAN`. So
 //! when a client's field is compared with one that the gateway writes or removes, each byte that is neither a letter
@@ -9,12 +9,12 @@ pub(crate) fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'-' | b'0'..=b'9'))
 }
 
-/// Whether some upstreams take the two names for the same one. Both are in lower case.
+/// True if some upstreams treat the two names as the same one. Both are in lower case.
 pub(crate) fn is_equivalent(name: &str, other: &str) -> bool {
     name.len() == other.len() && has_equivalent_prefix(name, other)
 }
 
-/// Whether some upstreams take the start of the name for `beginning`.
+/// True if some upstreams treat the start of the name as `beginning`.
 pub(crate) fn has_equivalent_prefix(name: &str, beginning: &str) -> bool {
     name.len() >= beginning.len() && name.bytes().zip(beginning.bytes()).all(|(a, b)| dash(a) == dash(b))
 }

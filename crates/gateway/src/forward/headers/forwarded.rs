@@ -14,7 +14,7 @@ pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwar
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Writes the fields. Those of a trusted proxy are kept and added to. Those of other peers were removed before.
+/// Writes the fields. Those of a trusted proxy are extended; those of other peers have been removed before.
 pub(super) fn write_forwarded(headers: &mut HeaderMap, downstream: &Downstream, authority: &str) {
     let own = ForwardedElement::new(downstream, authority);
     if downstream.trusted {

@@ -1,4 +1,4 @@
-//! Header fields on their way through: what is removed from a message, and what the gateway adds to it.
+//! Header fields in transit: those that are removed from a message, and those that the gateway adds to it.
 
 pub(crate) mod equivalent_names;
 mod forwarded;

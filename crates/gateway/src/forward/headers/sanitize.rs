@@ -37,7 +37,7 @@ const PATH_OVERRIDES: [HeaderName; 2] =
 /// Fields about credentials or framing that do not belong in trailers.
 const NOT_IN_TRAILERS: [HeaderName; 6] = [AUTHORIZATION, CONTENT_LENGTH, COOKIE, HOST, TRAILER, X_API_KEY];
 
-/// Fields by which a client would choose to get less than the whole of a body, or one that cannot be read.
+/// Fields by which a client would select a part of a body, or an encoding that cannot be read.
 const BODY_CHOICES: [HeaderName; 7] =
     [ACCEPT_ENCODING, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE];
 
@@ -92,7 +92,7 @@ pub(crate) fn is_loop(headers: &HeaderMap) -> bool {
         >= MAX_HOPS
 }
 
-/// Whether clients may not set the field. What trusted proxies say of earlier hops is allowed.
+/// Whether clients may not set the field. Fields in which trusted proxies describe earlier hops are allowed.
 fn is_reserved(name: &HeaderName, trusted: bool) -> bool {
     RESERVED_FIELDS.contains(name) || (!trusted && is_proxy_field(name)) || is_lookalike(name.as_str())
 }
@@ -101,7 +101,7 @@ fn is_proxy_field(name: &HeaderName) -> bool {
     is_forwarded_name(name.as_str()) || *name == FORWARDED || PATH_OVERRIDES.contains(name)
 }
 
-/// Whether some upstreams take the name for one that clients may not set.
+/// True if some upstreams treat the name as one that clients may not set.
 fn is_lookalike(name: &str) -> bool {
     let is_one_of = |names: &[HeaderName]| names.iter().any(|own| is_equivalent(name, own.as_str()));
     let is_known =

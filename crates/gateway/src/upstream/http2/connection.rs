@@ -192,7 +192,7 @@ impl Http2Connection {
 }
 
 async fn ping(pings: &mut PingPong) -> Result<(), h2::Error> {
-    // Discards a late answer to an earlier ping, which would say nothing about now.
+    // Discards a late answer to an earlier ping, which would say nothing about the current state.
     let _earlier = pings.poll_pong(&mut Context::from_waker(Waker::noop()));
     // Fails if an earlier ping has no answer yet. That answer serves as well.
     let _under_way = pings.send_ping(Ping::opaque());
@@ -254,7 +254,7 @@ impl Http2Stream {
         if !connection.state.is_suspect() {
             return true;
         }
-        // The check goes on if this request ends before that, as it does if its own time is shorter.
+        // The check continues if this request ends before it, which happens if the request's timeout is shorter.
         if !connection.state.checking.swap(true, Ordering::Relaxed) {
             let checked = connection.clone();
             tokio::spawn(async move {

@@ -42,9 +42,8 @@ struct Http2Exchange {
     silence: IdleTimer,
 }
 
-/// A request without a response yet. If the client disconnects at once, the request is cancelled a moment later: many
-/// servers take a connection with requests that are cancelled at once for an attack (rapid reset), and close it with
-/// all of its streams.
+/// A request without a response yet. If the client disconnects at once, the request is cancelled a moment later: many servers treat a
+/// connection with requests that are cancelled at once as an attack (rapid reset), and close it with all of its streams.
 struct PendingResponse {
     /// `None` once there is a response or an error.
     response: Option<ResponseFuture>,
@@ -80,8 +79,8 @@ impl Drop for PendingResponse {
 }
 
 impl Http2Stream {
-    /// Sends a request and waits for the header of the response. On an error, the rest of the body is put back into
-    /// `upload`. If `await_answer`, the wait goes on even if the client does not send its whole body.
+    /// Sends a request and waits for the header of the response. On an error, the rest of the body is put back into `upload`. If
+    /// `await_answer`, the wait continues even if the client does not send its whole body.
     pub(crate) async fn send(
         mut self,
         head: Request<()>,

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-/// One module of several files: what a file uses may be in a later one, except when the module is loaded.
+/// One module, concatenated from several files. A file may use names of a later one, except while the module is loaded.
 const SCRIPT: &str = concat!(
     include_str!("script/elements.js"),
     include_str!("script/server.js"),

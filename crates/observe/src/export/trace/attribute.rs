@@ -54,7 +54,7 @@ impl From<u16> for AttributeValue {
     }
 }
 
-/// Notes what is known of a request that a server received. The path and the query are not noted: they may contain keys.
+/// Records the attributes of a request that a server received, except for the path and the query, which may contain keys.
 pub fn note_request(request: &Parts, secure: bool) {
     note_method(&request.method);
     note("url.scheme", || if secure { "https" } else { "http" });
@@ -67,20 +67,19 @@ pub fn note_request(request: &Parts, secure: bool) {
     }
 }
 
-/// Notes the method of a request. One that is not known is noted as `_OTHER`, because a client can make up as many as it
-/// likes.
+/// Records the method of a request. An unknown method becomes `_OTHER`, because a client can invent any number of them.
 pub fn note_method(method: &Method) {
     let known = METHODS.iter().find(|known| *known == method);
     note(METHOD, || known.map_or_else(|| OTHER_METHOD.to_owned(), ToString::to_string));
 }
 
-/// Notes the host and the port that a request is for.
+/// Records the host and the port that a request is for.
 pub fn note_server(host: &str, port: u16) {
     note("server.address", || host.to_owned());
     note("server.port", || port);
 }
 
-/// Notes the version of HTTP.
+/// Records the version of HTTP.
 pub fn note_version(version: Version) {
     let version = match version {
         Version::HTTP_2 => "2",
@@ -90,19 +89,18 @@ pub fn note_version(version: Version) {
     note("network.protocol.version", || version);
 }
 
-/// Notes the pattern that the path of a request matches.
+/// Records the pattern that the path of a request matches.
 pub fn note_route(route: impl FnOnce() -> String) {
     note(ROUTE, route);
 }
 
-/// Notes the status of a response, of HTTP and of gRPC. 5xx is a failure of a server. For the client that asked it, 4xx is
-/// one, too.
+/// Records the status of a response, of HTTP and of gRPC. 5xx is a failure of a server span. In a client span, 4xx is one, too.
 pub fn note_response(status: StatusCode, headers: &HeaderMap) {
     let Some(kind) = kind() else { return };
     note("http.response.status_code", || status.as_u16());
     let is_client = kind == SpanKind::Client;
     let failed = status.is_server_error() || (is_client && status.is_client_error());
-    // Where a call of gRPC fails before its first message, its status is in the header.
+    // If a gRPC call fails before its first message, its status is in the header.
     let code = headers.get("grpc-status").and_then(|code| code.to_str().ok()?.parse::<u16>().ok());
     if let Some(code) = code {
         note("rpc.system", || "grpc");
@@ -116,13 +114,12 @@ pub fn note_response(status: StatusCode, headers: &HeaderMap) {
     }
 }
 
-/// Notes that the current span has failed, and why, in a word that is one of few.
+/// Records that the current span has failed, and why: one of a small set of words.
 pub fn note_error(why: impl FnOnce() -> String) {
     note(ERROR, why);
 }
 
-/// The codes of gRPC that a server is to blame for: UNKNOWN, `DEADLINE_EXCEEDED`, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and
-/// `DATA_LOSS`.
+/// The gRPC codes of server errors: UNKNOWN, `DEADLINE_EXCEEDED`, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and `DATA_LOSS`.
 const fn is_servers_fault(code: u16) -> bool {
     matches!(code, 2 | 4 | 12..=15)
 }

@@ -1,4 +1,4 @@
-//! Posts spans to a collector as OTLP in JSON. While the collector is down spans are lost, and nothing else happens.
+//! Posts spans to a collector as OTLP in JSON. While the collector is down, spans are lost without other effects.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ impl SpanDelivery {
         Self { endpoint, headers, resource, sent, lost, failing: AtomicBool::new(false) }
     }
 
-    /// Says once that spans are lost and why, and once that they arrive again.
+    /// Logs once that spans are lost and why, and once that they arrive again.
     fn log_change(&self, failed: Option<DeliveryError>) {
         let host = self.endpoint.host();
         match (self.failing.swap(failed.is_some(), Ordering::Relaxed), failed) {
@@ -107,7 +107,7 @@ fn span(span: &FinishedSpan) -> Value {
     document
 }
 
-/// JSON has numbers of 53 bits, so that OTLP writes whole numbers as texts.
+/// JSON numbers are exact up to 53 bits, so OTLP writes integers as strings.
 fn any_value(value: &AttributeValue) -> Value {
     match value {
         AttributeValue::Text(text) => json!({"stringValue": text}),
@@ -115,7 +115,7 @@ fn any_value(value: &AttributeValue) -> Value {
     }
 }
 
-/// Spans of HTTP are called by their method and route, as in `GET /scores`. Other spans keep their names.
+/// HTTP spans are named by their method and route, as in `GET /scores`. Other spans keep their names.
 fn name(span: &FinishedSpan) -> Cow<'static, str> {
     let Some(method) = text(span, METHOD) else { return span.name.into() };
     let method = if method == OTHER_METHOD { "HTTP" } else { method };

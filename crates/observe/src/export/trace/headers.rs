@@ -1,4 +1,4 @@
-//! Header fields that a collector wants to see, such as credentials.
+//! Header fields that a collector requires, such as credentials.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -16,7 +16,7 @@ pub enum OtlpHeaderError {
     /// The field has no value.
     #[error("the header `{0}` is empty")]
     Empty(String),
-    /// The value has signs that no header field can have.
+    /// The value has characters that no header field can have.
     #[error("the value of the header `{0}` has a sign that is not visible ASCII")]
     Value(String),
     /// The field is one that the exporter sets itself.

@@ -1,5 +1,5 @@
-//! Spans for OpenTelemetry, sent as OTLP over HTTP in JSON. Without a [`Tracer`] they cost nothing; with one, a task
-//! that is not traced costs one look at a task-local.
+//! Spans for OpenTelemetry, sent as OTLP over HTTP in JSON. Without a [`Tracer`] they cost nothing; with one, a task that is not traced
+//! costs one read of a task-local.
 //!
 //! Written by hand, because a few kinds of span need neither a global subscriber nor a second HTTP client.
 
@@ -59,7 +59,7 @@ impl Otlp {
     /// Sends spans to the collector at `endpoint`, such as `http://127.0.0.1:4318`.
     pub fn new(endpoint: &str) -> Result<Self, DeliveryError> {
         let mut endpoint = HttpEndpoint::parse(&format!("{}/v1/traces", endpoint.trim_end_matches('/')))?;
-        // Only the operator can choose the collector, so that a private address is no risk.
+        // Only the operator can choose the collector, so a private address is not a risk.
         endpoint.private_allowed = true;
         let (name, version) = ("service.name".to_owned(), "service.version".to_owned());
         let resource = [(name, "spile".to_owned()), (version, env!("CARGO_PKG_VERSION").to_owned())];
@@ -72,7 +72,7 @@ impl Otlp {
         })
     }
 
-    /// Sends these header fields along, such as the credentials that the collector asks for.
+    /// Sends these header fields along, such as the credentials that the collector requires.
     pub fn headers(mut self, headers: OtlpHeaders) -> Self {
         self.headers = headers;
         self
@@ -83,8 +83,8 @@ impl Otlp {
         !self.headers.0.is_empty()
     }
 
-    /// Says this of the process that sends spans. Overrides `service.name` (`spile`), `service.version` and
-    /// `service.instance.id` (made up at random).
+    /// Sets an attribute of the process that sends spans. Overrides `service.name` (`spile`), `service.version` and `service.instance.id`
+    /// (random).
     pub fn resource(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.resource.insert(name.into(), value.into());
         self
@@ -146,7 +146,7 @@ impl Tracer {
         )
     }
 
-    /// Runs `work` as a span of the trace that this task is in. Without a tracer, no trace is looked for.
+    /// Runs `work` as a span of the trace that this task is in. Without a tracer, the task-local is not read.
     pub fn within<F: Future>(
         tracer: Option<&Self>,
         name: &'static str,
@@ -168,7 +168,7 @@ impl Tracer {
 
 /// A random UUID. Distinguishes the spans of this process from those of others, also of one that ran here before.
 fn instance_id() -> String {
-    // The bits that say "version 4" and "variant 1".
+    // The bits of version 4 and variant 1.
     let id = (fastrand::u128(..) & !(0xF << 76) & !(0b11 << 62)) | (4 << 76) | (0b10 << 62);
     let hex = format!("{id:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")

@@ -24,7 +24,7 @@ pub(super) struct EventDelivery {
     pub(super) counters: DeliveryCounters,
 }
 
-/// Counts events by what became of them.
+/// Counts events by outcome.
 #[derive(Clone)]
 pub(super) struct DeliveryCounters {
     delivered: Counter,

@@ -20,7 +20,7 @@ use crate::events::{Event, EventKind, EventLane};
 pub use crate::export::{DeliveryError, ExportTask};
 use crate::watch::Watch;
 
-/// Where events are posted, which of them, and how failures are retried.
+/// The receiver of events, the kinds that it gets, and how failures are retried.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use = "call start()"]
 pub struct Webhook {
@@ -59,8 +59,8 @@ impl Webhook {
         self
     }
 
-    /// Posts only these kinds of event, such as `key_denied` and `store_lost`; an empty list means all kinds. A webhook
-    /// for a kind also gets the summary of how many of its events were suppressed.
+    /// Restricts the webhook to these kinds of event, such as `key_denied` and `store_lost`; an empty list means all kinds. A webhook for
+    /// a kind also gets the summary of how many of its events were suppressed.
     pub fn only(mut self, kinds: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.kinds = kinds.into_iter().map(Into::into).collect();
         self

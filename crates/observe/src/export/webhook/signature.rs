@@ -5,7 +5,7 @@ use std::fmt;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-/// The secret of a webhook. It is never shown. Comparing two only serves to see whether an operator has changed one.
+/// The secret of a webhook. It is never shown. Equality only serves to detect that an operator has changed it.
 #[derive(Clone, Eq, PartialEq)]
 pub struct SigningSecret(Vec<u8>);
 

@@ -14,7 +14,7 @@ pub(super) struct EnvoyDomain {
     pub(super) file: SmolStr,
     pub(super) name: String,
     pub(super) descriptors: Vec<EnvoyDescriptor>,
-    /// Keys of the file that mean nothing here, with their lines.
+    /// Unknown keys of the file, with their lines.
     pub(super) unknown: Vec<(usize, String)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct EnvoyDescriptor {
     pub(super) quota: bool,
     pub(super) share_threshold: bool,
     pub(super) children: Vec<EnvoyDescriptor>,
-    /// Keys that mean nothing here, with their lines.
+    /// Unknown keys, with their lines.
     pub(super) unknown: Vec<(usize, String)>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct EnvoyLimit {
     pub(super) amount: EnvoyAmount,
     pub(super) name: Option<String>,
     pub(super) replaces: Vec<String>,
-    /// Keys that mean nothing here, with their lines.
+    /// Unknown keys, with their lines.
     pub(super) unknown: Vec<(usize, String)>,
 }
 
@@ -57,7 +57,7 @@ pub(super) enum EnvoyAmount {
 /// A unit of time: a period of the calendar, or `None` for a second.
 pub(super) type EnvoyUnit = Option<Period>;
 
-/// A file that the service would not read either.
+/// A file that Envoy's service would reject, too.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}:{why}")]
 pub(super) struct EnvoyFileError {

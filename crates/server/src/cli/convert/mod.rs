@@ -75,7 +75,7 @@ impl EnvoyArgs {
     }
 }
 
-/// Each file, and in place of a folder the YAML files in it, by name.
+/// Lists the files. A folder is replaced by the YAML files in it, sorted by name.
 fn all_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
@@ -94,7 +94,7 @@ fn all_files(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The text of a file that is not too large to be one of limits.
+/// Reads a file, unless it is too large.
 fn text_of(file: &Path) -> anyhow::Result<String> {
     let cannot_read = || format!("cannot read {}", file.display());
     let mut text = String::new();

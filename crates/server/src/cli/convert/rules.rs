@@ -1,8 +1,8 @@
 //! Turns descriptors of Envoy's rate limit service into plans and rules that decide as it does.
 //!
-//! The service walks down its tree, entry by entry: at each level an exact value is preferred to one with a star, and that to no
-//! value, and it never turns back. Spile takes the most specific of all rules that match. The two differ where the service
-//! turns into a branch that has no limit for the rest of the descriptor. There a rule that does not limit is added.
+//! The service walks down its tree, one entry per level and without backtracking: it prefers an exact value, then a pattern with a star,
+//! then an entry without a value. Spile takes the most specific of all rules that match. The two differ where the service enters a branch
+//! that has no limit for the rest of the descriptor. An unlimited rule is added there.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,21 +18,21 @@ use spile_policy::{
 use super::envoy::{EnvoyAmount, EnvoyDescriptor, EnvoyDomain, EnvoyLimit, EnvoyUnit};
 use crate::config::{PlanToml, RuleToml};
 
-/// How many rules are made at most.
+/// The most rules that a conversion makes.
 const MAX_RULES: usize = 50_000;
-/// How long a rule's id is at most, with room for a number.
+/// The most bytes of a rule's id, which leave room for a number.
 const ID_LENGTH: usize = 56;
 
 /// How limits are written.
 #[derive(Debug, Default)]
 pub(super) struct ConversionOptions {
-    /// As quotas of the calendar, and not as rates.
+    /// True to write quotas of the calendar instead of rates.
     pub(super) windows: bool,
-    /// Keys of descriptors whose hits have been used already.
+    /// Keys of descriptors whose hits are reported after use.
     pub(super) late_keys: Vec<String>,
 }
 
-/// A configuration that was made of other limits.
+/// The configuration that results from a conversion.
 #[derive(Debug, Default)]
 pub(super) struct Conversion {
     files: Vec<SmolStr>,
@@ -50,7 +50,7 @@ struct ConvertedRule {
     rule: Rule,
 }
 
-/// Something that the configuration cannot say, or says in another way than may be expected.
+/// Something that the configuration cannot express, or expresses in an unexpected way.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct ConversionNote {
     file: SmolStr,
@@ -95,7 +95,7 @@ impl Conversion {
         &self.notes
     }
 
-    /// The plan of this limit. Rules with the same limit share a plan: their descriptors are different keys.
+    /// Returns the plan of this limit. Rules with the same limit share a plan, because their descriptors are different keys.
     fn plan(&mut self, name: &str, limit: Limit) -> Option<PlanName> {
         let plan = Plan::new(name, limit).ok()?;
         let found = plan.name().clone();
@@ -128,7 +128,7 @@ impl fmt::Display for Conversion {
     }
 }
 
-/// A text that stays in its comment.
+/// Puts the text on one line, so that it cannot leave its comment.
 fn one_line(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
@@ -163,7 +163,7 @@ struct DomainConversion<'a> {
     written: HashSet<Vec<String>>,
 }
 
-/// A way down the tree to a descriptor.
+/// A path down the tree to a descriptor.
 type Branch<'a> = Vec<&'a EnvoyDescriptor>;
 
 impl<'a> DomainConversion<'a> {
@@ -183,7 +183,7 @@ impl<'a> DomainConversion<'a> {
         Ok(())
     }
 
-    /// Writes the rules of descriptors side by side, and of those below them.
+    /// Writes the rules of sibling descriptors and of those below them.
     fn descend(
         &mut self,
         siblings: &[&'a EnvoyDescriptor],
@@ -228,7 +228,7 @@ impl<'a> DomainConversion<'a> {
         }
     }
 
-    /// Tells of patterns that would be found in another order.
+    /// Notes patterns that Spile would prefer in another order.
     fn note_order(&mut self, siblings: &[&EnvoyDescriptor]) {
         let starred: Vec<_> = siblings.iter().filter(|one| has_star(one)).collect();
         for (at, later) in starred.iter().enumerate() {
@@ -243,7 +243,7 @@ impl<'a> DomainConversion<'a> {
         }
     }
 
-    /// Writes the limit at the end of a branch, for descriptors that fit `values`: those of the branch itself, or fewer.
+    /// Writes the limit at the end of a branch, for descriptors that match `values`: those of the branch itself, or a subset.
     fn write_limit(
         &mut self,
         branch: &[&'a EnvoyDescriptor],
@@ -290,8 +290,8 @@ impl<'a> DomainConversion<'a> {
         Ok(())
     }
 
-    /// Adds rules that do not limit, where the service turns into a branch that has no limit for the rest of a descriptor and a less
-    /// specific branch has one.
+    /// Adds unlimited rules where the service enters a branch that has no limit for the rest of a descriptor and a less specific branch
+    /// has one.
     fn close_branches(
         &mut self,
         siblings: &[&'a EnvoyDescriptor],
@@ -321,8 +321,8 @@ impl<'a> DomainConversion<'a> {
         Ok(())
     }
 
-    /// A rule that closes `rest` below `high` would also be found for values for which `high` has a separate limit, if it names an
-    /// earlier entry more exactly. Adds the rules of those limits for the values that fit both.
+    /// Adds rules for values that match both a rule that closes `rest` below `high` and a separate limit of `high`. Without them the
+    /// closing rule would win if it names an earlier entry more exactly.
     fn reopen_limits(
         &mut self,
         before: &[&'a EnvoyDescriptor],
@@ -345,7 +345,7 @@ impl<'a> DomainConversion<'a> {
         Ok(())
     }
 
-    /// Turns the names that limits replace into ids.
+    /// Resolves the names that limits replace into rule ids.
     fn resolve_names(&mut self) {
         for (place, name, one) in std::mem::take(&mut self.replacing) {
             match self.by_name.get(name) {
@@ -361,7 +361,7 @@ impl<'a> DomainConversion<'a> {
         }
     }
 
-    /// Matches the values of `matched`. Those share a bucket that share one in the branch.
+    /// Matches the values of `matched`. Values share a bucket if they share one in the branch.
     fn matcher(&self, branch: &[&EnvoyDescriptor], matched: &[&EnvoyDescriptor]) -> Matcher {
         let pattern = |(one, text): (&&EnvoyDescriptor, String)| {
             let pattern: EntryPattern = text.parse().ok()?;
@@ -468,7 +468,7 @@ fn letters(one: &EnvoyDescriptor) -> usize {
     one.value.as_ref().map_or(0, |value| value.bytes().filter(|byte| *byte != b'*').count())
 }
 
-/// Whether the service turns to `high` and not to `low` for a value that fits both.
+/// True if the service prefers `high` to `low` for a value that matches both.
 fn is_preferred(high: &EnvoyDescriptor, low: &EnvoyDescriptor) -> bool {
     let rank = |one: &EnvoyDescriptor| match &one.value {
         None => 0,
@@ -478,17 +478,17 @@ fn is_preferred(high: &EnvoyDescriptor, low: &EnvoyDescriptor) -> bool {
     high.key == low.key && rank(high) > rank(low) && covers(low, high)
 }
 
-/// Whether every value of `narrow` fits `wide`.
+/// True if every value of `narrow` matches `wide`.
 fn covers(wide: &EnvoyDescriptor, narrow: &EnvoyDescriptor) -> bool {
     match (&wide.value, &narrow.value) {
         (None, _) => true,
         (Some(_), None) => false,
-        // A star of the narrow one is matched as a letter, by a star.
+        // A star in `narrow` is an ordinary character, which only a star in `wide` matches.
         (Some(wide), Some(narrow)) => fits(wide, narrow),
     }
 }
 
-/// Whether a text is this pattern with any text in place of its stars.
+/// True if the text matches the pattern, in which a star stands for any text.
 fn fits(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
@@ -501,7 +501,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The ways from a descriptor down to those that have a limit, without the descriptor itself.
+/// The paths from a descriptor down to those that have a limit, without the descriptor itself.
 fn limited_below(one: &EnvoyDescriptor) -> Vec<Branch<'_>> {
     let limits = |one: &EnvoyDescriptor| {
         one.limit.as_ref().is_some_and(|limit| limit.amount != EnvoyAmount::Unlimited)
@@ -516,7 +516,7 @@ fn limited_below(one: &EnvoyDescriptor) -> Vec<Branch<'_>> {
     own.into_iter().chain(below).collect()
 }
 
-/// At each place the narrower of two entries. `None` if no values fit both ways, or none of two entries covers the other.
+/// The narrower of two entries at each level. `None` if no values match both paths, or neither entry covers the other.
 fn narrower<'a>(one: &[&'a EnvoyDescriptor], other: &[&'a EnvoyDescriptor]) -> Option<Branch<'a>> {
     let narrower = |(one, other): (&&'a EnvoyDescriptor, &&'a EnvoyDescriptor)| match one.key == other.key {
         true if covers(one, other) => Some(*other),
@@ -531,7 +531,7 @@ fn finds_limit(from: &EnvoyDescriptor, rest: &[&EnvoyDescriptor]) -> bool {
     found_below(from, rest).is_some_and(|found| found.limit.is_some())
 }
 
-/// The descriptor to which the service comes for these entries below another.
+/// The descriptor that the service reaches for these entries below another.
 fn found_below<'a>(from: &'a EnvoyDescriptor, rest: &[&EnvoyDescriptor]) -> Option<&'a EnvoyDescriptor> {
     let mut at = from;
     for entry in rest {

@@ -1,5 +1,4 @@
-//! YAML as a tree with lines. Scalars are kept as they are written: what a value means is for its key to say, and `value: 007`
-//! means those three letters.
+//! YAML as a tree with line numbers. Scalars keep their text, because their meaning depends on the key: `value: 007` is three characters.
 
 use std::collections::HashMap;
 
@@ -7,10 +6,9 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 
 /// The largest file that is read.
 pub(super) const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// How many scalars, lists and mappings a file may have, with those that aliases repeat: a few lines of aliases to aliases
-/// stand for millions.
+/// The most scalars, lists and mappings in a file, including those that aliases repeat: a few lines of nested aliases expand to millions.
 const MAX_NODES: usize = 200_000;
-/// How deep lists and mappings may be nested.
+/// The maximum nesting depth of lists and mappings.
 const MAX_DEPTH: usize = 64;
 
 /// A scalar, a list or a mapping.
@@ -33,7 +31,7 @@ pub(super) enum YamlKind {
     Mapping(Vec<(String, YamlNode)>),
 }
 
-/// Why a text is no YAML that can be read.
+/// Why a text cannot be read as YAML.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}: {why}")]
 pub(super) struct YamlError {
@@ -48,7 +46,7 @@ impl YamlError {
 }
 
 impl YamlNode {
-    /// The one document of a text. `None` if it is empty.
+    /// Reads the only document of a text. `None` if it is empty.
     pub(super) fn read(text: &str) -> Result<Option<Self>, YamlError> {
         let mut reader = Reader { events: Parser::new_from_str(text), anchors: HashMap::new(), nodes: 0 };
         let mut document = None;
@@ -64,7 +62,7 @@ impl YamlNode {
         Ok(document.filter(|node| !node.is_null()))
     }
 
-    /// Whether there is nothing: no value at all, `~` or `null`.
+    /// True for no value at all, `~` or `null`.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.kind, YamlKind::Scalar { text, quoted: false } if ["", "~", "null", "Null", "NULL"].contains(&&**text))
     }

@@ -11,23 +11,23 @@ use spile_gateway::{RefusalPage, Roots, UpstreamTls, UpstreamTlsError, UpstreamT
 use super::spec::UpstreamTlsSpec;
 use crate::config::source::{Faults, Location};
 
-/// Files that routes name, and what was in them.
+/// Files that routes name, and their contents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteFiles {
     /// The folder that relative paths start from.
     folder: PathBuf,
-    /// How routes meet `https://` upstreams that say nothing else.
+    /// The TLS files for `https://` upstreams of routes that name no others.
     usual: UpstreamTlsFiles,
     loaded: HashMap<UpstreamTlsFiles, UpstreamTls>,
     pages: HashMap<PathBuf, Bytes>,
 }
 
-/// How a route meets its `https://` upstreams.
+/// The TLS settings of a route for its `https://` upstreams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RouteTls {
     /// The route's own files.
     pub(super) own: UpstreamTlsFiles,
-    /// Together with those of all routes. `None` if there are neither.
+    /// The route's own files combined with those of all routes. `None` if there are neither.
     pub(crate) loaded: Option<UpstreamTls>,
 }
 
@@ -50,7 +50,7 @@ impl RouteFiles {
         own
     }
 
-    /// How a route meets its upstreams: by its own files, and otherwise by those of all routes. Keys begin with `prefix`.
+    /// Checks a route's TLS files; those of all routes take the place of missing ones. Keys begin with `prefix`.
     pub(super) fn check_tls(
         &mut self,
         spec: Option<&UpstreamTlsSpec>,
@@ -79,7 +79,7 @@ impl RouteFiles {
         RouteTls { loaded: loaded.ok(), own }
     }
 
-    /// The whole path of a page, and its content. Of a file that is too large, just enough to notice.
+    /// The full path of a page, and its content. A file that is too large is read only as far as needed to notice.
     pub(super) fn read_page(&mut self, path: &Path) -> (PathBuf, io::Result<Bytes>) {
         let path = self.folder.join(path);
         if let Some(page) = self.pages.get(&path) {
@@ -106,7 +106,7 @@ impl RouteFiles {
     }
 }
 
-/// The key that an error is about, and what would be right.
+/// The key that an error is about, and a fix.
 fn to_blame(own: &UpstreamTlsFiles, why: &UpstreamTlsError) -> (&'static str, &'static str) {
     let bad_authorities = own.ca_file.as_ref().is_some_and(|path| Roots::from_file(path).is_err());
     match why {

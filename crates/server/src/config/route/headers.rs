@@ -21,7 +21,7 @@ impl HeadersSpec {
     }
 }
 
-/// The changes as the gateway takes them.
+/// The changes in the gateway's type.
 pub(super) fn changes(spec: Option<&HeadersSpec>) -> Result<HeaderChanges, HeaderChangeError> {
     let mut changes = HeaderChanges::default();
     let Some(HeadersSpec { set, add, remove }) = spec else { return Ok(changes) };

@@ -26,7 +26,7 @@ use super::value::{TextOrTexts, each};
 pub struct RouteConfig {
     /// The name in metrics, traces and the keys of the route's limits.
     pub name: String,
-    /// Requests whose path starts so are forwarded.
+    /// The path prefix of requests that are forwarded.
     pub path: String,
     /// Only requests for these hosts; all requests if the list is empty.
     pub hosts: Vec<String>,
@@ -36,7 +36,7 @@ pub struct RouteConfig {
     pub(crate) refusals: Refusals,
     pub(crate) limits: Vec<Rule>,
     only_plans: Vec<PlanName>,
-    /// As it would be written with every default in it.
+    /// The written form, with every default filled in.
     pub(super) spec: RouteSpec,
 }
 
@@ -141,12 +141,12 @@ impl RouteConfig {
         self.spec.adaptive.is_some()
     }
 
-    /// Whether it bounds the requests that its upstreams have at once.
+    /// True if it bounds the concurrent requests of its upstreams.
     pub(crate) const fn is_capped(&self) -> bool {
         self.spec.concurrency.is_some()
     }
 
-    /// Whether it says how TLS upstreams are met, and has none.
+    /// True if it has settings for TLS upstreams but no TLS upstream.
     pub(super) fn says_needless_tls(&self) -> bool {
         let tls = |upstream: &String| upstream.starts_with("https:");
         self.spec.upstream_tls.is_some() && !self.upstreams.iter().any(tls)
@@ -157,12 +157,12 @@ impl RouteConfig {
         self.spec.estimate.as_ref()
     }
 
-    /// Whether answers say what they cost.
+    /// True if answers report their cost.
     pub(crate) const fn has_late_cost(&self) -> bool {
         self.spec.cost_from_response.is_some()
     }
 
-    /// The route as the gateway takes it.
+    /// The route in the gateway's type.
     pub(crate) fn served(&self) -> anyhow::Result<gateway::Route> {
         let spec = &self.spec;
         let upstreams: Result<Vec<_>, _> = self.upstreams.iter().map(|url| url.parse()).collect();
@@ -215,7 +215,7 @@ impl RouteConfig {
     }
 }
 
-/// The upstreams, of which there is one at least.
+/// Checks the upstreams, of which there must be at least one.
 fn check_upstreams(urls: &TextOrTexts, at: &Location<'_>, faults: &mut Faults) -> Option<Vec<String>> {
     let urls = urls.each(at);
     if urls.is_empty() {

@@ -79,7 +79,7 @@ impl Refusals {
 }
 
 impl PageSpec {
-    /// The page as the gateway takes it. The file's whole path takes the place of what was written.
+    /// Converts the page into the gateway's type. The file's full path replaces the written one.
     fn check(
         &mut self,
         kind: RefusalKind,

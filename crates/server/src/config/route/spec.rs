@@ -28,7 +28,7 @@ use crate::input::tokens::Tokens;
 pub(crate) struct RouteSpec {
     /// The name in metrics, traces and the keys of the route's limits.
     pub(super) name: Option<String>,
-    /// Requests whose path starts so are forwarded.
+    /// The path prefix of requests that are forwarded.
     pub(super) path: Option<String>,
     /// Only requests for these hosts; all requests if the list is empty.
     pub(super) hosts: Vec<String>,
@@ -41,9 +41,9 @@ pub(crate) struct RouteSpec {
     pub(super) balance: Balance,
     #[serde(deserialize_with = "table")]
     pub(super) health_check: Option<HealthSpec>,
-    /// Takes the prefix off on the way.
+    /// Removes the prefix from forwarded requests.
     pub(super) strip_prefix: bool,
-    /// Puts this in the place of the prefix on the way.
+    /// Replaces the prefix in forwarded requests.
     pub(super) rewrite_prefix: Option<String>,
     #[serde(with = "RequestSpan")]
     timeout: Duration,
@@ -56,10 +56,10 @@ pub(crate) struct RouteSpec {
         serialize_with = "RequestSpan::serialize_some"
     )]
     total_timeout: Option<Duration>,
-    /// How often a request is tried again if that is safe.
+    /// How often a request is retried if that is safe.
     #[serde(deserialize_with = "within::<0, 5, _, _>")]
     pub(super) retries: u8,
-    /// Bytes of body that are taken.
+    /// The largest body that is accepted, in bytes.
     #[serde(with = "Size::<0, 1_099_511_627_776>")]
     pub(super) max_body: u64,
     /// The protocols that connections may be upgraded to.
@@ -69,22 +69,22 @@ pub(crate) struct RouteSpec {
     pub(super) request_headers: Option<HeadersSpec>,
     #[serde(deserialize_with = "table")]
     pub(super) response_headers: Option<HeadersSpec>,
-    /// Tells clients of limits in header fields.
+    /// Reports limits to clients in header fields.
     pub(super) rate_limit_headers: bool,
     #[serde(deserialize_with = "table")]
     pub(super) refusals: Option<RefusalsSpec>,
-    /// Turns callers without a known credential away.
+    /// Refuses callers without a known credential.
     pub(super) require_api_key: bool,
     pub(super) only_plans: Vec<String>,
     #[serde(deserialize_with = "tables")]
     pub(super) limits: Option<Vec<RuleSpec>>,
-    /// Where the service says what a request cost.
+    /// Where the service reports the cost of a request.
     #[serde(with = "CostPlace")]
     pub(super) cost_from_response: Option<CostSource>,
     /// The charge before the service has reported the cost.
     #[serde(deserialize_with = "read_cost", serialize_with = "write_cost")]
     pub(super) estimate: Option<Estimate>,
-    /// The least that an answer costs whose cost cannot be read.
+    /// The minimum cost of an answer whose cost cannot be read.
     #[serde(deserialize_with = "read_cost", serialize_with = "write_cost")]
     pub(super) unread_cost: Option<UnreadCost>,
     /// The cost of an error of the service.
@@ -96,7 +96,7 @@ pub(crate) struct RouteSpec {
     /// How limits shrink while the services fail or are slow.
     #[serde(deserialize_with = "table")]
     pub(super) adaptive: Option<AdaptiveSpec>,
-    /// Requests that each service has under way at once, and those that wait.
+    /// The concurrent and the waiting requests of each service.
     #[serde(deserialize_with = "table")]
     pub(super) concurrency: Option<ConcurrencySpec>,
 }
@@ -179,7 +179,7 @@ enum BalanceWord {
     LeastOutstanding,
 }
 
-/// `upstream_tls`: how `https://` upstreams are met.
+/// `upstream_tls`: the TLS files for `https://` upstreams.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct UpstreamTlsSpec {
@@ -196,7 +196,7 @@ impl From<&UpstreamTlsFiles> for UpstreamTlsSpec {
     }
 }
 
-/// `request_headers` and `response_headers`: what is changed on the way.
+/// `request_headers` and `response_headers`: changes to header fields.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct HeadersSpec {
@@ -214,7 +214,7 @@ impl Written for Protocol {
         "a protocol that carries no HTTP, of at most 64 letters, digits and signs, as in `websocket`";
 
     fn read(text: &str) -> Result<Self, String> {
-        // Names and versions of protocols are tokens, as the names of header fields are.
+        // Names and versions of protocols are tokens, like the names of header fields.
         let is_token = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok();
         let (name, version) = text.split_once('/').unwrap_or((text, "1"));
         if !is_token(name) || !is_token(version) || text.len() > 64 {
@@ -312,7 +312,7 @@ fn write_cost<T: WrittenCost, S: Serializer>(cost: &Option<T>, to: S) -> Result<
     }
 }
 
-/// `health_check`: how upstreams are asked whether they are well.
+/// `health_check`: how the health of upstreams is probed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HealthSpec {
@@ -343,7 +343,7 @@ mirrors! {
     healthy_after: healthy_after
 }
 
-/// Stands for a path that is missing. None that is written is like this one.
+/// Placeholder for a missing path. No written path equals it.
 const NO_PATH: PathAndQuery = PathAndQuery::from_static("*");
 
 impl HealthSpec {
@@ -397,7 +397,7 @@ mirrors! {
 }
 
 impl ConcurrencySpec {
-    /// Fills in what a caller may hold, which depends on how much there is.
+    /// Checks `per_caller`, whose bound and default depend on `per_upstream`.
     pub(super) fn check(&mut self, at: &Location<'_>, faults: &mut Faults) {
         let most = self.per_upstream;
         if let Some(places) = self.per_caller.filter(|places| !(1..=most).contains(places)) {

@@ -1,4 +1,4 @@
-//! Turns written rules into ones that cannot be wrong: every name they use exists, and no request they match could never pass.
+//! Checks written rules: every name that they use exists, and every request that they match can pass.
 
 use std::collections::{HashMap, HashSet};
 
@@ -20,9 +20,9 @@ use crate::input::tokens::Tokens;
 /// The names that rules may refer to.
 pub(in crate::config) struct Known<'a> {
     plans: &'a [Plan],
-    /// Also of plans that are wrong themselves: naming one of those is no second mistake.
+    /// Includes invalid plans, so that naming one is not a second fault.
     plan_names: &'a [PlanName],
-    /// The plans by name: a hundred thousand tenants name their plans.
+    /// Indexed by name, because a hundred thousand tenants name their plans.
     by_name: HashMap<&'a str, &'a PlanName, RandomState>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Known<'a> {
         Self { plans, plan_names, by_name }
     }
 
-    /// The plan of that name, if it works.
+    /// The plan of that name, if it is valid.
     pub(in crate::config) fn plan(&self, name: &PlanName) -> Option<&'a Plan> {
         self.plans.iter().find(|plan| plan.name() == name)
     }
@@ -102,7 +102,7 @@ fn check(
     known: &Known<'_>,
     faults: &mut Faults,
 ) -> Option<Rule> {
-    // Ids are shown where names of plans are, and so are made of the same letters.
+    // Ids appear where names of plans do, so they consist of the same characters.
     let wrong = |why, faults: &mut Faults| faults.add(&at.key("id"), why, "for instance `login`");
     let id = faults.required(at, "id", id);
     let id = id.filter(|id| PlanName::new(id).map_err(|why| wrong(why, faults)).is_ok()).map(SmolStr::new);
@@ -180,7 +180,7 @@ fn check_plans(
     (found.len() == names.len()).then_some(RulePlans::Listed(found))
 }
 
-/// The plan of that name, or a fault that names those there are.
+/// Returns the plan of that name, or adds a fault that lists the existing ones.
 pub(in crate::config) fn check_plan(
     name: &str,
     at: &Location<'_>,
@@ -298,7 +298,7 @@ fn check_descriptor(spec: &MatchSpec, at: &Location<'_>, faults: &mut Faults) ->
     Some(DescriptorMatch { domain: domain.clone(), entries, subset: spec.subset == Some(true) })
 }
 
-/// The payer of a descriptor is the descriptor: there is no request in which another could be found.
+/// Checks a rule for descriptors. A descriptor pays for itself, because there is no request in which another payer could be found.
 fn check_descriptor_rule(spec: &RuleSpec, plans: Option<&RulePlans>, at: &Location<'_>, faults: &mut Faults) {
     if spec.key.is_some() {
         faults.add(&at.key("key"), "the entries of a descriptor are the key", "leave `key` out");
@@ -309,7 +309,7 @@ fn check_descriptor_rule(spec: &RuleSpec, plans: Option<&RulePlans>, at: &Locati
     }
 }
 
-/// Only a request of Envoy's has several descriptors, and only Envoy says what has been used by hits.
+/// Refuses options that only descriptors have: only Envoy's requests have several of them, and only Envoy reports usage as hits.
 fn refuse_descriptor_options(spec: &RuleSpec, at: &Location<'_>, faults: &mut Faults) {
     let options = [
         ("late", spec.late == Some(true)),
@@ -335,7 +335,7 @@ fn check_key(words: &[String], at: &Location<'_>, faults: &mut Faults) -> KeyLis
     KeyList::parse(words).unwrap_or_default()
 }
 
-/// Why a list cannot name this rule, and what to do, if it cannot.
+/// Returns why a list cannot name this rule and what to do about it, or `None` if it can.
 type Refuses = fn(&Rule) -> Option<(String, &'static str)>;
 
 fn refuses_also(other: &Rule) -> Option<(String, &'static str)> {

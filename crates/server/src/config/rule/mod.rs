@@ -1,4 +1,4 @@
-//! Rules: as they are written, and checked so that every name they use exists.
+//! Rules as they are written, and the checks that every name they use exists.
 
 mod check;
 
@@ -12,7 +12,7 @@ use super::spec::Source;
 use super::value::{TextOrTexts, table};
 use crate::input::tokens::Tokens;
 
-/// The words of `plans` that are no plan.
+/// The words of `plans` that do not name a plan.
 const TENANT: &str = "tenant";
 const UNLIMITED: &str = "unlimited";
 const BANNED: &str = "banned";
@@ -28,7 +28,7 @@ pub(crate) struct RuleSpec {
     /// The id. It may be left out if the path has it.
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9._-]+$")]
     pub(crate) id: Option<String>,
-    /// Which requests it is for; all, if it is left out.
+    /// The requests that it applies to; all, if it is left out.
     #[serde(rename = "match", deserialize_with = "table")]
     matches: Option<MatchSpec>,
     /// Who pays, the first that is found: `tenant`, `principal`, `ip`, `path`, `header:NAME`, `literal:NAME`,
@@ -50,8 +50,8 @@ pub(crate) struct RuleSpec {
     fixed_cost: Option<bool>,
     /// Whether it blocks.
     mode: Option<RuleMode>,
-    /// Whether the hits of Envoy's descriptors have been used already (`apply_on_stream_done`): they are charged whether or not
-    /// they are there, into debt. No hits ask whether a token is there.
+    /// Whether the hits of Envoy's descriptors have been used already (`apply_on_stream_done`): they are charged even if they are not
+    /// available, into debt. Zero hits ask whether a token is available.
     late: Option<bool>,
     /// The policy while the store fails. By default that of the store.
     #[serde(alias = "on_failure")]
@@ -65,7 +65,7 @@ pub(crate) struct RuleSpec {
     pub(crate) source: Option<Source>,
 }
 
-/// Which requests a rule is for.
+/// The requests that a rule applies to.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schema(as = Match)]
@@ -83,7 +83,7 @@ struct MatchSpec {
     /// The entries of such a descriptor, in order: `key`, `key=value` or `key=val*e`, where `*` stands for any text.
     #[schema(min_items = 1)]
     entries: Option<Vec<String>>,
-    /// Whether such a descriptor may have other entries, too, in any order. The key is made of those listed.
+    /// Whether such a descriptor may have other entries, too, in any order. The key consists of those listed.
     subset: Option<bool>,
     /// Keys of such entries whose values are not distinguished: all that match share a bucket.
     #[schema(min_items = 1)]

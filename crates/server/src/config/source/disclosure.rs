@@ -64,7 +64,7 @@ const NAMES: [&str; 52] = [
     "upgrades",
     "zone",
 ];
-/// Those whose values may be lists. In the place of another, a list may hold a secret.
+/// Keys whose values may be lists. A list under another key may hold a secret.
 const NAME_LISTS: [&str; 17] = [
     "also",
     "audience",
@@ -84,7 +84,7 @@ const NAME_LISTS: [&str; 17] = [
     "shared",
     "upgrades",
 ];
-/// Tables that hold secrets, or the places of secrets. The value of a key that they do not have may be one.
+/// Tables that hold secrets, or the places of secrets. The value of an unknown key in them may be one.
 const GUARDED: [&str; 6] = ["admin", "jwt", "resp", "store", "tls", "webhooks"];
 /// Names and choices in guarded tables.
 const GUARDED_NAMES: [&str; 10] = [
@@ -99,7 +99,7 @@ const GUARDED_NAMES: [&str; 10] = [
     "time",
     "protocols",
 ];
-/// Keys whose values are URLs. They are shown without what may be secret in them.
+/// Keys whose values are URLs. They are shown without the parts that may be secret.
 const URLS: [&str; 3] = ["url", "upstream", "otlp"];
 /// Keys whose values are files. They are shown if they look like a path.
 const FILES: [&str; 2] = ["_file", "file"];
@@ -135,7 +135,7 @@ impl Disclosure {
     /// The disclosure of the member `key` of a table. `depth` is that of the table.
     fn of_member(self, key: &str, depth: usize) -> Self {
         match self {
-            // None of these is a table, but for header fields.
+            // None of these is a table, except for header fields.
             Self::Nothing | Self::Headers | Self::Name | Self::Url | Self::File => return Self::Nothing,
             Self::Named => return Self::Plain,
             Self::Plain | Self::Guarded => {}
@@ -305,7 +305,7 @@ impl FileParts<'_> {
                 comment = rest.find('#').map(|sign| gap + sign + 1);
                 is_clear &= is_punctuation(rest.split('#').next().unwrap_or_default());
             }
-            // Of several tables with the same first keys, the parser reports where those of the first are.
+            // For several tables with the same first keys, the parser reports the position of the first.
             let is_header = !is_broken && line.trim_start().starts_with('[') && is_known_header(line);
             if !is_clear && !is_header {
                 self.hide(start + shown_of_broken(&text[start..end])..end);
@@ -320,13 +320,13 @@ fn is_punctuation(text: &str) -> bool {
     text.chars().all(|letter| letter.is_whitespace() || "=[]{},.\"'".contains(letter))
 }
 
-/// Whether this is the beginning of a key of several parts: `observe.`
+/// True for the beginning of a dotted key: `observe.`
 fn is_way(text: &str) -> bool {
     let is_bare = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     text.trim().strip_suffix('.').is_some_and(|way| way.split('.').all(|part| is_bare(part.trim())))
 }
 
-/// Whether this is the header of a table that files have.
+/// True for the header of a known table.
 fn is_known_header(line: &str) -> bool {
     let header = line.trim().trim_start_matches('[');
     let table = header.split(['.', ']']).next().unwrap_or_default().trim();
@@ -345,7 +345,7 @@ fn shown_of_broken(line: &str) -> usize {
     if line.trim_start().starts_with('[') && is_plain && is_known_header(line) { line.len() } else { 0 }
 }
 
-/// Whether this is a key whose value is a secret.
+/// True for a key whose value is a secret.
 fn is_secret_key(key: &str) -> bool {
     ["token", "password", "secret", "api_keys"].contains(&key)
 }

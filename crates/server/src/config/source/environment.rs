@@ -54,13 +54,13 @@ fn texts(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Vec<(S
     variables.filter_map(text).collect()
 }
 
-/// Each variable that Spile does not read and whose name is almost one that it does, with that name.
+/// Variables that Spile does not read, each with the similar name that it does read.
 pub(in crate::config) fn near_misses(variables: &[(String, String)]) -> impl Iterator<Item = (&str, String)> {
     let names: Vec<String> = names().collect();
     variables.iter().filter_map(move |(name, _)| Some((name.as_str(), meant(name, &names)?)))
 }
 
-/// Every variable that has one name: those of lists and plans have free names.
+/// Every variable with a fixed name. Those of lists and plans have free names.
 fn names() -> impl Iterator<Item = String> {
     let of_table = |(table, keys): (&'static str, Vec<String>)| {
         keys.into_iter().map(move |key| format!("{PREFIX}{table}{SEPARATOR}{}", key.to_ascii_uppercase()))
@@ -117,9 +117,9 @@ pub(super) fn setting(steps: &[String], depth: usize, variables: &[(String, Stri
     candidates.max_by_key(|(is_set, shared, _)| (*is_set, *shared)).map(|(.., name)| name.clone())
 }
 
-/// Puts every variable that names a value in place of what the file says about it. Adds a fault for an item that a list of
-/// the file does not have. `of_plans` selects the variables of plans: they may change those that are built in. All others
-/// are put in place before that, because the built-in rule has no index and depends on them.
+/// Overrides values of the file with variables. Adds a fault for an item that a list of the file does not have. `of_plans` selects the
+/// variables of plans, which may change built-in plans. All others are applied first, because the built-in rule has no index and depends
+/// on them.
 pub(super) fn overlay(
     table: &mut Table,
     variables: &[(String, String)],
@@ -167,7 +167,7 @@ fn put_into(value: &mut Value, rest: &[String], key: &str, text: &str) -> Result
                 None => Err(MissingItem { list: key.to_owned(), index: index.clone(), length }),
             };
         }
-        // The value has no parts: the reader finds a table in its place and says so.
+        // The value has no members: the reader reports the table in its place.
         (_, other) => {
             let mut inner = Table::new();
             put(&mut inner, rest, text)?;

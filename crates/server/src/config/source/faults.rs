@@ -1,4 +1,4 @@
-//! Everything that is wrong with a configuration, each with its line and what would be right.
+//! The faults of a configuration, each with its line and a fix.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::config::origin::Origin;
 use crate::registry::Quarantine;
 use crate::secret::{Masked, mask, without};
 
-/// Something that is wrong, and the way to it.
+/// A fault, and its location.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Fault {
     path: Path,
@@ -48,16 +48,16 @@ impl Fault {
     }
 }
 
-/// As many as are shown. One plan that is removed may be the fault of a hundred thousand tenants.
+/// The most faults that are shown. Removing one plan may cause a fault in a hundred thousand tenants.
 const MOST: usize = 1_000;
 
-/// Everything found so far. A reader adds to it and goes on.
+/// The faults found so far. A reader adds to them and continues.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     found: Vec<Fault>,
-    /// How many more there are, which are only counted.
+    /// The number of further faults, which are only counted.
     beyond: usize,
-    /// Where faults of registry entries go, unless they count like any other.
+    /// Collects the faults of registry entries. `None` if they count like any other.
     quarantine: Option<Quarantine>,
     /// How often a fault was added.
     added: usize,
@@ -69,7 +69,7 @@ impl Faults {
         Self { quarantine: Some(Quarantine::default()), ..Self::default() }
     }
 
-    /// How often a fault was added, also one that was there before.
+    /// How often a fault was added, including repeated ones.
     pub(crate) const fn added(&self) -> usize {
         self.added
     }
@@ -127,7 +127,7 @@ impl Faults {
         self.found.is_empty()
     }
 
-    /// Whether the first fault of the other is among these, too. What would be right may differ.
+    /// True if these include the first fault of the other. The fix may differ.
     pub(crate) fn have_first_of(&self, other: &Self) -> bool {
         let same = |first: &Fault| {
             self.found.iter().any(|found| found.path == first.path && found.message == first.message)
@@ -135,12 +135,12 @@ impl Faults {
         other.found.first().is_some_and(same)
     }
 
-    /// The first fault, in words.
+    /// The message of the first fault.
     pub(crate) fn first_message(&self) -> Option<&str> {
         self.found.first().map(|found| found.message.as_str())
     }
 
-    /// All of them, in the order of the file. From here on no secret of the file is part of them.
+    /// Returns all faults in the order of the file, without the file's secrets.
     pub(crate) fn into_error(self, origin: &Origin) -> ConfigError {
         let (table, errors) = DeTable::parse_recoverable(&origin.text);
         let broken: Vec<Range<usize>> = errors.iter().filter_map(toml::de::Error::span).collect();
@@ -164,7 +164,7 @@ impl Faults {
 }
 
 impl Path {
-    /// Turns a path in the file into the bytes there, as deep as it has these keys, or into the variable that sets the value.
+    /// Resolves a path to bytes of the file, as deep as its keys exist there, or to the variable that sets the value.
     fn find_in(&mut self, root: &DeValue<'_>, variables: &[(String, String)]) {
         if self.root == Root::File {
             let (depth, span) = find(self, root);
@@ -174,7 +174,7 @@ impl Path {
     }
 }
 
-/// How many steps of the path there are in the file, and the bytes of the last.
+/// The number of steps of the path that exist in the file, and the bytes of the last.
 fn find(path: &Path, root: &DeValue<'_>) -> (usize, Range<usize>) {
     let (mut value, mut span) = (root, 0..0);
     for (depth, step) in path.steps.iter().enumerate() {
@@ -195,12 +195,12 @@ fn find(path: &Path, root: &DeValue<'_>) -> (usize, Range<usize>) {
     (path.steps.len(), span)
 }
 
-/// Tells line and column of each fault in the file, and moves it to where the masked text has the same.
+/// Sets the line and column of each fault, and moves its bytes to the same place in the masked text.
 fn number_lines(faults: &mut [Fault], text: &str, masked: &Masked) {
     let (mut line, mut line_start, mut seen) = (1, 0, 0);
     for Fault { path, at, .. } in faults {
         let Root::Span(span) = &mut path.root else { continue };
-        // The parser counts in bytes, and may point into a letter of several.
+        // The parser counts bytes, and may point into a character of several.
         let start = (0..=span.start.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
         let start = start.unwrap_or_default().max(seen);
         for (newline, _) in text[seen..start].match_indices('\n') {
@@ -214,7 +214,7 @@ fn number_lines(faults: &mut [Fault], text: &str, masked: &Masked) {
     }
 }
 
-/// A configuration that cannot be used. Shows every fault with its line, and what would be right.
+/// A configuration that cannot be used. Shows every fault with its line and a fix.
 #[derive(Debug)]
 pub struct ConfigError {
     path: PathBuf,
@@ -224,7 +224,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Where, what is wrong and what would be right, one line each.
+    /// The place, the fault and a fix, one line for each fault.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let lines = self.faults.iter().map(|fault| {
             let Fault { message, fix, .. } = fault;
@@ -236,7 +236,7 @@ impl ConfigError {
         lines.chain((self.beyond > 0).then(|| format!("and {} more", self.beyond)))
     }
 
-    /// How many things are wrong.
+    /// The number of faults.
     pub const fn count(&self) -> usize {
         self.faults.len() + self.beyond
     }

@@ -1,13 +1,13 @@
-//! Where a value is: the way to it from the file or from an entry of the registry.
+//! The location of a value: the path to it from the file or from an entry of the registry.
 //!
-//! Values do not carry their places. The code that reads or checks a value knows the way to it, and only the way to a
-//! mistake is ever looked up in the file.
+//! Values do not carry their locations. The code that reads or checks a value knows the path to it, and only the path to a fault is
+//! looked up in the file.
 
 use std::fmt;
 
 use crate::registry::Kind;
 
-/// The keys of several words that both files and JSON have. Types take both.
+/// The keys of several words that both files and JSON have. Types accept both spellings.
 const WORDS: [(&str, &str); 5] = [
     ("anonymous_plan", "anonymousPlan"),
     ("api_key_count", "apiKeyCount"),
@@ -16,7 +16,7 @@ const WORDS: [(&str, &str); 5] = [
     ("on_failure", "onFailure"),
 ];
 
-/// Whether a JSON text may have a key as files have it.
+/// True if a JSON text may have a key in the spelling of files.
 pub(super) fn has_file_keys(text: &[u8]) -> bool {
     let has = |key: &str| text.windows(key.len()).any(|part| part == key.as_bytes());
     text.contains(&b'_') && WORDS.iter().any(|(in_file, _)| has(in_file))
@@ -32,7 +32,7 @@ pub(in crate::config) fn in_file(key: &str) -> &str {
     WORDS.iter().find(|(_, in_json)| *in_json == key).map_or(key, |(in_file, _)| in_file)
 }
 
-/// The way to a value. Each step points to the one before, so that taking one costs no allocation.
+/// The path to a value. Each step points to the one before, so that adding one costs no allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Location<'a> {
     before: Option<&'a Location<'a>>,
@@ -47,7 +47,7 @@ enum Step<'a> {
     Entry(Kind, &'a str),
     Key(&'a str),
     Item(usize),
-    /// Not the value, but the key that it is under.
+    /// The key of the value, instead of the value.
     Spelling,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Location<'a> {
     /// The whole file.
     pub(crate) const FILE: Self = Self { before: None, step: Step::File };
 
-    /// An environment variable that is no value of the file.
+    /// An environment variable that sets no value of the file.
     pub(crate) const fn variable(name: &'a str) -> Self {
         Self { before: None, step: Step::Variable(name) }
     }

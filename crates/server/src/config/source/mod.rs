@@ -77,7 +77,7 @@ fn tables() -> Vec<(&'static str, Vec<String>)> {
     tables
 }
 
-/// Reads a JSON object into a type. `None` if there are faults, and an error if it is no such object at all.
+/// Reads a JSON object into a type. `None` if there are faults, and an error if the text is not a JSON object.
 pub(super) fn read_json<T: DeserializeOwned>(
     text: &[u8],
     at: &Location<'_>,
@@ -88,7 +88,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
         Ok(_) => String::new(),
         Err(why) => without_value(why.to_string()),
     };
-    // It is read once more, for all that is wrong with it.
+    // The text is read again to collect every fault.
     let mut value: Value = serde_json::from_slice(text).map_err(|why| without_value(why.to_string()))?;
     if !value.is_object() || first.starts_with("duplicate field") {
         return Err(first);
@@ -100,7 +100,7 @@ pub(super) fn read_json<T: DeserializeOwned>(
     Ok(read.filter(|_| faults.added() == before))
 }
 
-/// The error without the text that serde found in place of something else: it may be a secret.
+/// Removes the unexpected text from serde's error, because it may be a secret.
 fn without_value(why: String) -> String {
     match (why.find('"'), why.rfind('"')) {
         (Some(start), Some(end)) if start < end => format!("{}***{}", &why[..=start], &why[end..]),
@@ -114,7 +114,7 @@ fn round(value: &mut Value) {
         Value::Object(members) => members.values_mut().for_each(round),
         Value::Array(items) => items.iter_mut().for_each(round),
         Value::Number(number) => {
-            // Beyond 2^53 a double no longer says which whole number was meant.
+            // Beyond 2^53, a double no longer identifies one whole number.
             let whole = number
                 .as_f64()
                 .filter(|whole| whole.fract() == 0.0 && whole.abs() <= 9_007_199_254_740_992.0);
@@ -126,15 +126,15 @@ fn round(value: &mut Value) {
     }
 }
 
-/// The tables of a file on their way into types. Each is dropped once it was read, and holds defaults where the file says
-/// nothing. What is wrong is noted.
+/// The tables of a file, to be converted into types. Each is dropped once it is read, and has defaults for absent settings. Faults are
+/// recorded.
 pub(super) struct Tables<'r> {
     table: Table,
     reader: TreeReader<'r>,
 }
 
 impl<'r> Tables<'r> {
-    /// The text, overridden by these environment variables.
+    /// Parses the text, overridden by these environment variables.
     pub(super) fn parse(text: &str, variables: &'r [(String, String)], faults: &'r mut Faults) -> Self {
         let mut table = pieces::parse(text, faults);
         environment::overlay(&mut table, variables, false, faults);
@@ -240,7 +240,7 @@ impl<'r> Tables<'r> {
     }
 }
 
-/// Makes a route's limits read like rules, and `adaptive = true` like a table that says nothing.
+/// Makes a route's limits read like rules, and `adaptive = true` like an empty table.
 fn tidy_route(route: &mut Value) {
     if let Some(limits) = route.get_mut("limits").and_then(Value::as_array_mut) {
         for limit in limits {

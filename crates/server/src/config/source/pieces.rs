@@ -1,8 +1,8 @@
 //! Reads a large file a piece at a time.
 //!
-//! The parser's tree takes twenty times the file's size in memory, most of it for long lists of tables: a hundred thousand
-//! tenants. Such a list is cut out and parsed in pieces. A file that cannot be cut without doubt, or that has a mistake in
-//! it, is parsed as a whole: the result is the same.
+//! The parser's tree takes twenty times the file's size in memory, most of it for long lists of tables: a hundred thousand tenants. Such
+//! a list is cut out and parsed in pieces. A file that cannot be cut unambiguously, or that has a fault, is parsed as a whole: the result
+//! is the same.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use super::tree::{Table, from_toml};
 
 /// The size from which a file is read in pieces.
 const LARGE: usize = 256 * 1024;
-/// How much is parsed at once.
+/// The number of bytes that are parsed at once.
 const PIECE: usize = 64 * 1024;
-/// Takes the place of a piece in the rest of the text: a table of a list, so that it is refused wherever the piece would be.
+/// Replaces a piece in the rest of the text. It is a table of a list, so that it is refused wherever the piece would be.
 const STAND_IN: &str = "[[_]]\n";
 const STAND_IN_NAME: &str = "_";
 
@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str, faults: &mut Faults) -> Table {
 
 /// `None` if anything is wrong or in doubt.
 fn parse_in_pieces(text: &str, size: usize) -> Option<Table> {
-    // Within a text of several lines nothing can be said about a line.
+    // Within a text of several lines, a single line cannot be interpreted.
     if text.contains("\"\"\"") || text.contains("'''") {
         return None;
     }
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// All that a table says. The order of lists and other tables is of no matter.
+    /// The content of a table, regardless of the order of lists and other tables.
     fn sorted(table: &Table) -> Vec<String> {
         let mut entries: Vec<String> = table.iter().map(|entry| format!("{entry:?}")).collect();
         entries.sort();

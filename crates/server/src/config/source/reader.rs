@@ -1,7 +1,7 @@
-//! Reads JSON values into types by serde, and goes on after a mistake.
+//! Reads JSON values into types by serde, and continues after a fault.
 //!
-//! serde gives up at the first error. So a table with an error in it is read again without the value that was wrong, until
-//! all that is left is right: its type gets everything but the mistakes, and each mistake is a fault with the way to it.
+//! serde stops at the first error. A table with an error is therefore read again without the wrong value, until the rest is valid: its
+//! type gets every valid value, and each wrong one becomes a fault with its location.
 
 use std::fmt;
 
@@ -18,10 +18,10 @@ use crate::secret::mask_typed;
 /// The most faults reported per table.
 const MOST: usize = 100;
 
-/// Parts what is wrong from what would be right in the one text that serde hands on.
+/// Separates the fault from the fix in the single text that a serde error carries.
 const BETWEEN: char = '\u{1f}';
 
-/// The expected values of some keys, in more words than their types have.
+/// The expected values of some keys, in more detail than their types report.
 const TAKES: [(&str, &str); 12] = [
     ("capacity", "a number of tokens from 1 to 1000000000, with at most six decimals"),
     ("quota", "a number of tokens from 1 to 1000000000, with at most six decimals"),
@@ -37,18 +37,18 @@ const TAKES: [(&str, &str); 12] = [
     ("api_keys", "a list of hashes: `sha256:` and 64 hexadecimal digits each"),
 ];
 
-/// A mistake in a value that has the right type: what is wrong, and what would be right.
+/// An error about a value of the right type: the fault, and a fix.
 pub(in crate::config) fn wrong<E: de::Error>(message: impl fmt::Display, fix: impl fmt::Display) -> E {
     E::custom(format_args!("{message}{BETWEEN}{fix}"))
 }
 
-/// The keys that a type takes, in the order of its fields: those that it lists when it meets another.
+/// The keys that a type accepts, in the order of its fields. They are taken from its error about an unknown key.
 pub(super) fn keys_of<T: DeserializeOwned>() -> Vec<String> {
     let unknown = Value::Object(Map::from_iter([("?".to_owned(), Value::Null)]));
     T::deserialize(unknown).map_or_else(|why| quoted(&why.to_string()).skip(1).collect(), |_| Vec::new())
 }
 
-/// The words that a text has between backquotes.
+/// The words between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }
@@ -61,12 +61,12 @@ fn is_hidden(key: &str, is_plan: bool) -> bool {
     ["source", "apiKeyCount"].contains(&key) || (is_plan && key == "name")
 }
 
-/// Makes the keys of a plan, a rule or a tenant unknown that its type knows and that files do not have.
+/// Hides the keys of a plan, a rule or a tenant that its type has and files do not.
 pub(super) fn hide_json_keys(table: &mut Value, is_plan: bool) {
     hide(table, |key| is_hidden(key, is_plan) || in_file(key) != key);
 }
 
-/// Makes keys of a table unknown that its type knows.
+/// Hides keys of a table that its type has.
 pub(super) fn hide(table: &mut Value, is_hidden: impl Fn(&str) -> bool) {
     let Value::Object(members) = table else { return };
     while let Some(key) = members.keys().find(|key| is_hidden(key)).cloned() {
@@ -82,8 +82,8 @@ pub(super) struct TreeReader<'r> {
 }
 
 impl TreeReader<'_> {
-    /// Reads one table. `None` if it is no table, or has too many mistakes. `others` are keys that it may have besides
-    /// those of the type.
+    /// Reads one table. `None` if it is not a table, or has too many faults. `others` are keys that it may have besides those of the
+    /// type.
     pub(super) fn read<T: DeserializeOwned>(
         &mut self,
         mut value: Value,
@@ -108,7 +108,7 @@ impl TreeReader<'_> {
             };
             let steps = steps(why.path());
             let path = taken.path(at, &steps);
-            // A text that its type has read and refused is meant as text.
+            // A text that its type has parsed and refused was meant as text.
             let is_refused = why.inner().to_string().contains(BETWEEN);
             if !is_refused
                 && let Some(text) = self.variable_at(&path)
@@ -143,7 +143,7 @@ impl TreeReader<'_> {
         variable.map(|(_, text)| text.as_str())
     }
 
-    /// Adds what serde says to the faults, in words that an operator knows.
+    /// Adds serde's error to the faults, in an operator's terms.
     fn tell(&mut self, why: &str, mut path: Path, found: &Value, others: &[String]) {
         let mut words = quoted(why);
         let (message, fix) = if let Some((message, fix)) = why.split_once(BETWEEN) {
@@ -177,14 +177,14 @@ impl TreeReader<'_> {
         } else {
             let wants = wants(why, &path);
             let found = match found {
-                // A whole number in the place of another is only refused for its size, and tokens for size or decimals.
+                // Where a whole number is expected, another is refused only for its size, and tokens for size or decimals.
                 Value::Number(number)
                     if wants.starts_with("a number of tokens")
                         || wants.starts_with("a whole") && !number.is_f64() =>
                 {
                     number.to_string()
                 }
-                // The text of a variable in the place of a number or a choice, which are no secrets.
+                // The text of a variable in place of a number or a keyword, which is not a secret.
                 Value::String(text) if is_plain(&wants) && self.variable_at(&path).is_some() => shown(text),
                 other => kind(other, &path).to_owned(),
             };
@@ -194,16 +194,16 @@ impl TreeReader<'_> {
     }
 }
 
-/// The members that were taken out of a table until now.
+/// The members that were removed from a table so far.
 #[derive(Default)]
 struct Taken {
     removed: Vec<Path>,
-    /// Texts of variables that were replaced by what they may mean.
+    /// Texts of variables that were replaced by their guessed values.
     guessed: Vec<Path>,
 }
 
 impl Taken {
-    /// The way to a value before anything was removed: items of lists have moved up since.
+    /// The path to a value before anything was removed: items of lists have moved up since.
     fn path(&self, at: &Location<'_>, steps: &[String]) -> Path {
         let mut path = at.path();
         for step in steps {
@@ -259,7 +259,7 @@ fn remove(value: &mut Value, steps: &[String]) -> bool {
     }
 }
 
-/// Guesses the value of a variable that is no text: a value of TOML, or texts with commas between them.
+/// Guesses the value of a variable that is not text: a value of TOML, or texts with commas between them.
 fn guess(text: &str) -> Value {
     super::tree::from_toml_value(text).filter(|value| !value.is_string()).unwrap_or_else(|| {
         let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());

@@ -17,7 +17,7 @@ pub(super) fn from_toml(text: &str, faults: &mut Faults) -> Table {
     from_table(table.into_inner())
 }
 
-/// Reads one value of TOML: what an environment variable may hold.
+/// Reads one value of TOML, which an environment variable may hold.
 pub(super) fn from_toml_value(text: &str) -> Option<Value> {
     DeValue::parse(text).ok().map(|value| from_value(value.into_inner()))
 }

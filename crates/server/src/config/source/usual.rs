@@ -22,7 +22,7 @@ anonymous_plan = "free"
 "#;
 /// The plan of anonymous callers under the built-in rule.
 pub(in crate::config) const BUILT_IN_PLAN: &str = "free";
-/// The key that leaves requests without a limit that no rule matches.
+/// The key that leaves unmatched requests without a limit.
 pub(in crate::config) const UNMATCHED: &str = "unmatched";
 pub(in crate::config) const PASS: &str = "pass";
 

@@ -11,7 +11,7 @@ use super::{ExplainQuestion, ExplainedOutcome, Explanation, RuleChoice, ShadowOu
 use crate::decide::buckets::{refill, rough};
 
 impl Explanation {
-    /// The sentences. `of_route` says why the gateway's route refuses the caller.
+    /// Returns the sentences. `of_route` is why the gateway's route refuses the caller.
     pub(super) fn advice(
         &self,
         asked: &ExplainQuestion<'_>,
@@ -177,7 +177,7 @@ impl Explanation {
         vec![format!("A request would pass: {left} of {capacity} tokens are left in `{}`.", status.name())]
     }
 
-    /// `limit` is the one that denies, if it is still there.
+    /// `limit` is the one that denies, if it still exists.
     fn how_to_allow_more(&self, subject: &Subject<'_>, plan: &str, limit: Option<&Limit>) -> String {
         let member = match limit.and_then(Limit::windows) {
             None if limit.is_some_and(Limit::is_concurrency) => "`concurrency`",
@@ -206,7 +206,7 @@ impl Explanation {
         }
     }
 
-    /// Says so if requests never have a key of this kind under the rule.
+    /// Returns a sentence if requests never have a key of this kind under the rule.
     fn when_never_found(&self, subject: &Subject<'_>, rule: &Rule) -> Option<String> {
         let client = client_of(&self.key);
         let kind = client.split_once(':').map_or("", |(kind, _)| kind);
@@ -285,7 +285,7 @@ fn when_routed(asked: &ExplainQuestion<'_>) -> Vec<String> {
     advice
 }
 
-/// A key as a shell takes it.
+/// Quotes a key for a shell.
 fn quoted(key: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/@+".contains(letter);
     if key.chars().all(is_plain) { key.to_owned() } else { format!("'{}'", key.replace('\'', r"'\''")) }

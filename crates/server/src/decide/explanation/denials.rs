@@ -19,7 +19,7 @@ pub(super) struct SeenDenials {
 }
 
 impl SeenDenials {
-    /// Those of the key, and those that it has as a client of a route.
+    /// Collects the denials of the key, and of the key as a client of a route.
     pub(super) fn of(decider: &Decider, policy: &Policy, key: &str) -> Self {
         let of_key = ResolvedKey::split_route(key).map(|(_, route)| route.to_owned());
         let mut seen: Vec<_> =

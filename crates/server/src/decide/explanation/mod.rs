@@ -43,11 +43,11 @@ pub(crate) struct ExplainQuestion<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Explanation {
-    /// The key, as it was asked about.
+    /// The requested key.
     key: String,
     /// The rule that was examined. `null` without a rule.
     rule: Option<String>,
-    /// Why this rule.
+    /// Why this rule was chosen.
     chosen: RuleChoice,
     /// The gateway's route for the request, or the route whose limit `rule` is.
     route: Option<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Explanation {
     shadow: Vec<ShadowOutcome>,
     /// Milliseconds until a request would pass.
     retry_after_ms: u64,
-    /// The buckets that pay. None if nothing is charged, or if the store does not answer.
+    /// The buckets that pay. Empty if nothing is charged, or if the store does not answer.
     buckets: Vec<ExplainedBucket>,
     /// The last denials of the key that this instance has seen, the newest first.
     denials: Vec<KeyDenial>,
@@ -88,7 +88,7 @@ pub(crate) struct ShadowOutcome {
     retry_after_ms: u64,
 }
 
-/// Why a rule was looked at.
+/// Why a rule was examined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum RuleChoice {
@@ -100,7 +100,7 @@ pub(crate) enum RuleChoice {
     Denied,
     /// It is the rule for requests that no other rule matches.
     Default,
-    /// There is no rule to look at.
+    /// There is no rule to examine.
     None,
 }
 
@@ -132,8 +132,7 @@ pub(crate) enum ExplainedOutcome {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ExplainedBucket {
-    /// Who pays. Another key than the one that was asked about, if the rule has one key for all, or if the bucket is of a
-    /// route.
+    /// Who pays. It differs from the requested key if the rule has one key for all, or if the bucket is of a route.
     key: String,
     /// Whether it is this bucket that decides: the one that denies, or else the emptiest.
     decides: bool,
@@ -146,8 +145,8 @@ struct ExplainedBucket {
     state: BucketState,
 }
 
-/// Explains what limits a key under a rule: the one that is named, or else the one for the request, or else the one that
-/// denied the key last, or else the default.
+/// Explains what limits a key under a rule: the named one, else the one for the request, else the one that last denied the key, else the
+/// default.
 pub(crate) async fn explain(decider: &Decider, asked: &ExplainQuestion<'_>) -> Result<Explanation, AskError> {
     let policy = asked.route.map_or_else(|| decider.policy(), |route| route.policy().clone());
     // Refuses an invalid key even if no rule asks about it.

@@ -1,4 +1,4 @@
-//! Which rule is looked at, and what a request owes under it.
+//! Which rule is examined, and what a request owes under it.
 
 use spile_policy::{
     AskError, DEFAULT_RULE, Facts, Owed, Policy, PolicyRefusal, ResolvedKey, Rule, RulePlans,
@@ -20,7 +20,7 @@ pub(super) enum Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The rule that is named, or those for the request, or the one that denied the key last, or the default.
+    /// Chooses the named rule, else those for the request, else the one that last denied the key, else the default.
     pub(super) fn choose(
         policy: &'a Policy,
         asked: &'a ExplainQuestion<'a>,
@@ -73,7 +73,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The rule, or the limit of a route that is looked at by itself.
+    /// The rule, or the limit of a route that is examined by itself.
     pub(super) const fn rule(&self) -> Option<&'a Rule> {
         match self {
             Self::Request { rule, .. } => *rule,
@@ -114,7 +114,7 @@ fn may_charge(rule: &Rule, plan: &str) -> bool {
     by_tenant || rule.plans.known().iter().any(|name| name.as_str() == plan)
 }
 
-/// Returns the charges of a key that is named. A rule that refuses it is no error.
+/// Returns the charges of a named key. A refusal by the rule is not an error.
 fn refused_or_not(owed: Result<Owed, AskError>) -> Result<Owed, AskError> {
     let refused = |why| Ok(Owed { refusal: Some(why), ..Owed::default() });
     match owed {

@@ -1,5 +1,5 @@
-//! Metrics of the process, by the names that Prometheus' client libraries use. Read from `/proc` when they are asked for;
-//! systems without it have no such metrics.
+//! Metrics of the process, by the names that Prometheus' client libraries use. Read from `/proc` on each scrape; systems without it have
+//! no such metrics.
 
 use std::fmt::Write;
 use std::fs;

@@ -342,7 +342,7 @@ mod tests {
         let (analytics, clock) = analytics(&redis);
         assert_eq!(allowed(&*analytics.day().await), 200);
         let read = calls(&redis, "hgetall");
-        // One that was cut off from Redis brings what is an hour old, and one minute is deleted by other hands.
+        // An instance that was cut off from Redis adds counts that are an hour old, and another program deletes one minute.
         let mut late = login(101);
         late.rows[0].minute = MINUTE - 3_600;
         writer.add(&late).await.unwrap();

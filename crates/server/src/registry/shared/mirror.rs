@@ -7,15 +7,15 @@ use crate::config::Spec;
 use crate::registry::quarantine::{NO_ENTRY, Quarantine};
 use crate::registry::{Entries, EntryId};
 
-/// A moment in the registry's life. The stamp distinguishes two changes that got the same number, as happens when Redis
-/// forgets the last one.
+/// A moment in the registry's life. The stamp distinguishes two changes that got the same number, as happens when Redis loses the last
+/// one.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Version {
     pub(super) number: u64,
     pub(super) stamp: String,
 }
 
-/// Everything that was read, whether or not it works.
+/// Everything that was read, valid or not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mirror {
     pub(super) version: Version,
@@ -27,7 +27,7 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    /// One into which nothing has been read yet, to be filled as of this version.
+    /// An empty mirror, to be filled as of this version.
     pub(super) fn at(version: Version) -> Self {
         Self { version, ..Self::default() }
     }
@@ -49,13 +49,13 @@ impl Mirror {
         }
     }
 
-    /// Notes that the document under a name is no longer one that cannot be read.
+    /// Records that the document under a name can be read again.
     pub(super) fn mend(&mut self, name: &str) {
         self.broken.remove(name);
         self.raw.remove(name);
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub(super) fn len(&self) -> usize {
         self.entries.len() + self.raw.len()
     }

@@ -1,8 +1,8 @@
-//! The registry in Redis, where all instances find it.
+//! The registry in Redis, which all instances share.
 //!
-//! Every change makes a new version of the whole. A change is written only onto the version that the writer has
-//! checked it against, so that two instances never undo each other's work, and nothing that another instance relies
-//! on is taken away behind its back. Readers keep a copy, hear of changes by a message and look by themselves besides.
+//! Every change makes a new version of the whole. A change is written only onto the version that the writer has checked it against, so
+//! that two instances never undo each other's changes or remove an entry that the other relies on. Readers keep a copy, are notified of
+//! changes by messages, and also poll.
 
 mod mirror;
 mod page;
@@ -24,9 +24,9 @@ static RESTORE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("re
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long putting a whole registry back may take.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
-/// How many bytes of documents one page holds, about. A single document is never larger.
+/// The approximate size of a page, in bytes of documents. A single document is never larger.
 const PAGE_BYTES: &[u8] = b"262144";
-/// How often a write is sent whose outcome is not known. It takes effect once.
+/// The most attempts at a write whose outcome is unknown. It takes effect once.
 const ATTEMPTS: u32 = 3;
 /// How often reading starts over before other tasks get a turn.
 const STARTS: u32 = 3;
@@ -64,9 +64,9 @@ impl SharedRegistry {
         &self.mirror.broken
     }
 
-    /// Brings the copy up to date. Says whether it has changed.
+    /// Brings the copy up to date. Returns whether it has changed.
     ///
-    /// If Redis has lost documents without a change that says so, they are put back from the copy.
+    /// If Redis has lost documents without a recorded change, they are restored from the copy.
     pub(super) async fn catch_up(&mut self) -> Result<bool, RegistryError> {
         for _ in 0..STARTS {
             let mut next = self.mirror.clone();
@@ -129,7 +129,7 @@ impl SharedRegistry {
         }
     }
 
-    /// Sends a script that does nothing the second time until its outcome is known.
+    /// Sends an idempotent script until its outcome is known.
     async fn run_to_an_answer(&self, script: &Script, arguments: &[&[u8]]) -> Result<Reply, RegistryError> {
         let mut unsure = None;
         for _ in 0..ATTEMPTS {
@@ -165,7 +165,7 @@ impl SharedRegistry {
         }
     }
 
-    /// Reads everything there is, page by page, and then what has changed meanwhile.
+    /// Reads all entries, page by page, and then those that have changed meanwhile.
     async fn all(&self, next: &mut Mirror) -> Result<NextPage, RegistryError> {
         let mut after = 0;
         loop {
@@ -203,8 +203,8 @@ impl SharedRegistry {
         Page::read(reply).ok_or_else(|| RegistryError::Unreadable("a reply of another shape".to_owned()))
     }
 
-    /// Puts the copy back where Redis has lost all of it, or a part. `head` is the version that is there, and must still
-    /// be. The first instance that comes does; the others then read it.
+    /// Restores the copy if Redis has lost all or part of it. `head` is the version in Redis, which must be unchanged. The first instance
+    /// restores it, and the others then read it.
     async fn restore(&self, head: &Version) -> Result<(), RegistryError> {
         let count = self.mirror.len();
         let version = self.mirror.version.number.max(count as u64) + 1;
@@ -236,7 +236,7 @@ impl SharedRegistry {
 enum ReadResult {
     /// No changes.
     Current {
-        /// How many documents there are.
+        /// The number of documents.
         documents: usize,
         /// The number of documents, or of the names in their order if those are fewer.
         count: usize,

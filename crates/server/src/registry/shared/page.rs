@@ -7,7 +7,7 @@ use super::mirror::{Mirror, Version};
 /// The next step after a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NextPage {
-    /// There is no more.
+    /// There are no more pages.
     Done,
     /// The next page.
     More,
@@ -21,7 +21,7 @@ pub(super) struct Page {
     /// The latest version there is.
     pub(super) head: Version,
     pub(super) then: NextPage,
-    /// Where the next page goes on.
+    /// Where the next page continues.
     pub(super) at: Version,
     /// How many documents there are.
     pub(super) documents: usize,
@@ -51,7 +51,7 @@ impl Page {
                 Value::Text(document) => Some(document),
                 _ => None,
             };
-            // A name that is no text is shown as well as it can be, and is then no name of an entry.
+            // A name that is not UTF-8 is shown lossily, and is then not the name of an entry.
             let name = match name {
                 Value::Text(name) => String::from_utf8_lossy(&name).into_owned(),
                 _ => return None,
@@ -65,7 +65,7 @@ impl Page {
         self.items.is_empty()
     }
 
-    /// Notes everything on it.
+    /// Records its content in the mirror.
     pub(super) fn note_in(&self, mirror: &mut Mirror) {
         for (name, document) in &self.items {
             mirror.note(name, document.as_deref());

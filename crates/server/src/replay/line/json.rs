@@ -26,7 +26,7 @@ pub(crate) enum LogField {
     Uri,
     /// The request line, in place of method and path.
     Request,
-    /// The host that was asked for.
+    /// The requested host.
     Host,
     /// The user that was authenticated.
     User,
@@ -114,7 +114,7 @@ enum FieldSlot {
     Header(HeaderName),
 }
 
-/// Which fields of a JSON line say what.
+/// The fields of a JSON line that hold the facts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JsonFields {
     /// The names that were given for facts, in place of the usual ones.
@@ -123,7 +123,7 @@ pub(crate) struct JsonFields {
     headers: Vec<(HeaderName, String)>,
     /// Each full name, where its value goes, and its rank among the names for the same thing.
     slots: HashMap<String, Vec<(FieldSlot, usize)>>,
-    /// The full names of objects that have to be looked into.
+    /// The full names of objects that have to be searched.
     objects: HashSet<String>,
 }
 
@@ -279,7 +279,7 @@ impl<'l> FoundFields<'l> {
         self.facts[field as usize].as_ref().map(|(_, value)| value)
     }
 
-    /// Keeps the values for each thing that the field says. Of two names for the same thing, the better one counts.
+    /// Stores the values in each slot of the field. Of two names for the same slot, the better one wins.
     fn put(&mut self, slots: &[(FieldSlot, usize)], values: &[JsonScalar<'l>]) {
         let Some(first) = values.first() else { return };
         for (slot, rank) in slots {
@@ -304,7 +304,7 @@ impl<'l> FoundFields<'l> {
     }
 }
 
-/// Walks through an object and keeps what is looked for. Everything else is skipped without being built.
+/// Walks through an object and keeps the wanted values. Everything else is skipped without being built.
 struct ObjectWalk<'w, 'l> {
     fields: &'w JsonFields,
     found: &'w mut FoundFields<'l>,
@@ -368,7 +368,7 @@ struct Scalars;
 /// Scalars, or an object to walk through: `request` is a line in one log and an object in another.
 struct ScalarsOrObject<'w, 'l>(ObjectWalk<'w, 'l>);
 
-/// Implements what visitors of scalars have in common.
+/// Implements the common methods of visitors of scalars.
 macro_rules! scalars {
     () => {
         type Value = Vec<JsonScalar<'l>>;

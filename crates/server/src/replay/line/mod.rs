@@ -30,7 +30,7 @@ pub(crate) struct LogRecord {
     pub(crate) user: Option<SmolStr>,
     /// The tenant's id, if the log has a field for it.
     pub(crate) tenant: Option<SmolStr>,
-    /// Those header fields that the log has and that were asked for.
+    /// The requested header fields that the log has.
     pub(crate) headers: HeaderMap,
 }
 
@@ -99,7 +99,7 @@ fn host(text: &str) -> SmolStr {
     canonical_host(text).unwrap_or_default()
 }
 
-/// A value that is there: logs write `-` for what is not.
+/// A value that is present: logs write `-` for an absent one.
 fn present(text: &str) -> Option<&str> {
     Some(text).filter(|text| !matches!(*text, "" | "-"))
 }
@@ -108,7 +108,7 @@ fn add_header(headers: &mut HeaderMap, name: &HeaderName, value: &[u8]) {
     if matches!(value, b"" | b"-") {
         return;
     }
-    // A server would not have taken a value that is not one.
+    // A server would not have accepted an invalid value.
     if let Ok(value) = HeaderValue::from_bytes(value) {
         headers.append(name, value);
     }

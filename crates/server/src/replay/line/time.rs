@@ -28,7 +28,7 @@ impl LogTime {
         common(text).or_else(|| iso(text)).or_else(|| number(text))
     }
 
-    /// A number since the epoch: seconds, milliseconds, microseconds or nanoseconds, whichever gives a time of our age.
+    /// A number since the epoch: seconds, milliseconds, microseconds or nanoseconds, whichever gives a plausible time.
     pub(crate) fn since_epoch(number: f64) -> Option<Self> {
         if !number.is_finite() || number < 0.0 {
             return None;

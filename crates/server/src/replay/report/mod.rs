@@ -14,10 +14,10 @@ use super::text::{exact_time, grouped, span};
 use super::timeline::IntervalCounts;
 use super::{LogLines, SHOWN_LINES};
 
-/// From this far on, a line that is out of order is worth a warning.
+/// A line that is out of order by this much or more causes a warning.
 const FAR_BEHIND: Duration = Duration::from_secs(60);
 
-/// Everything that a replay found out.
+/// The results of a replay.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReplayReport {
@@ -78,7 +78,7 @@ pub(super) struct ConfigReport {
     pub(super) malformed_by: Vec<(&'static str, u64)>,
 }
 
-/// Requests by what became of them.
+/// Requests by outcome.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RequestCounts {

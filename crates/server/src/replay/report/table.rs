@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{ConfigReport, KeyReport, ReplayReport, RuleReport};
 use crate::replay::text::{cut, grouped, percent, shown, span, to_second};
 
-/// The widest that a key is shown.
+/// The maximum width of a key.
 const KEY_WIDTH: usize = 44;
 
 /// Which side of a column its cells are on.
@@ -149,7 +149,7 @@ impl ConfigReport {
     }
 }
 
-/// A table under a blank line, indented by two. Nothing at all if it has no rows.
+/// Writes a table under a blank line, indented by two. Writes nothing if it has no rows.
 fn table(f: &mut fmt::Formatter<'_>, head: &[(&str, Side)], rows: &[Vec<String>]) -> fmt::Result {
     if rows.is_empty() {
         return Ok(());
