@@ -177,6 +177,18 @@ async fn names_are_shown_where_the_operator_allows_them() {
 }
 
 #[tokio::test]
+async fn a_request_that_a_shadow_rule_would_deny_spends_nothing() {
+    let (watch, _, clock) = watch(|builder| builder.show_keys(true));
+    let limiter = limiter(&watch, &clock);
+    for _ in 0..15 {
+        let charges = limiter.charges("noisy", ["free"], 1).unwrap();
+        let _ruling = limiter.decide(Ask::from(charges).shadow(true)).await;
+    }
+    let snapshot = watch.snapshot();
+    assert_eq!((snapshot.top_denied.len(), snapshot.top_spending[0].count), (0, 10));
+}
+
+#[tokio::test]
 async fn a_key_is_told_of_once_a_minute_however_often_it_is_denied() {
     let (watch, _, clock) = watch(|builder| builder);
     let limiter = limiter(&watch, &clock);

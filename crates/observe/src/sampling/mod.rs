@@ -87,6 +87,8 @@ impl SampledDecisions {
         if let Some(key) = seen.key() {
             match outcome {
                 DecisionOutcome::Denied => self.record_denial(seen, key, weight, now, events),
+                // Nothing was spent.
+                DecisionOutcome::Shadow => {}
                 _ => self.record_spending(key, weight * decision.binding().cost().amount().rounded_up()),
             }
         }

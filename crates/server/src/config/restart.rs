@@ -21,6 +21,7 @@ impl Config {
             ("grpc.tls", files(&self.grpc.tls) != files(&next.grpc.tls)),
             ("resp.tls", files(&self.resp.tls) != files(&next.resp.tls)),
             ("grpc.timeout", self.grpc.timeout != next.grpc.timeout),
+            ("grpc.rate_limit_headers", self.grpc.rate_limit_headers != next.grpc.rate_limit_headers),
             ("resp.idle_timeout", self.resp.idle_timeout != next.resp.idle_timeout),
             ("store.url", !store.url.names_same_store(&next_store.url)),
             ("store.prefix", store.prefix != next_store.prefix),

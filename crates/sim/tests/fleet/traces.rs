@@ -933,3 +933,32 @@ fn a_replica_that_takes_over_has_permits_that_ended() {
         ],
     });
 }
+
+#[test]
+fn the_rest_of_a_settlement_without_its_marker_is_looked_at() {
+    holds(&Scenario {
+        seed: 100_016,
+        fleet: FleetSpec {
+            instances: 1,
+            nodes: 2,
+            starts: 1_790_467_192,
+            policy: Local,
+            deny_cache_ms: 0,
+            lease_percent: 30,
+            timeout_ms: 100,
+            connections: 1,
+            drift_ppm: 0,
+            node_drift_ppm: 0,
+        },
+        plans: vec![
+            PlanSpec { versions: vec![vec![Quota { capacity: 49_000_000, window: Minute, debt: 0 }]] },
+            PlanSpec { versions: vec![vec![Quota { capacity: 11_000_000, window: DayInNewYork, debt: 0 }]] },
+        ],
+        events: vec![
+            Event::ask(2_000, 0, Reserve(60), [1, 0], [0], 1_000_000),
+            Event::ask(246_800, 0, Reserve(60), [1], [0], 1_000_000),
+            Event { at: 272_713, action: Fault(Tamper(1, 2, Retype)) },
+            Event::ask(494_414, 0, Settle { of: 21401, percent: 50 }, [1], [1], 1_000_000),
+        ],
+    });
+}

@@ -256,13 +256,14 @@ async fn what_only_a_restart_changes_is_named_by_the_reload() {
     let answer = office
         .reload_with(
             "[plans]",
-            "[store]\nprefix = \"other\"\ntimeout = \"20ms\"\n[grpc]\ntimeout = \"10ms\"\n[resp]\nidle_timeout = \"1m\"\n[plans]",
+            "[store]\nprefix = \"other\"\ntimeout = \"20ms\"\n[grpc]\ntimeout = \"10ms\"\nrate_limit_headers = false\n[resp]\nidle_timeout = \"1m\"\n[plans]",
         )
         .await;
     let waiting = answer.is(200).json()["needsRestart"].clone();
     let named = |name: &str| waiting.as_array().is_some_and(|names| names.iter().any(|known| known == name));
     assert!(named("store.prefix") && named("store.timeout") && !named("store.url"), "{waiting}");
     assert!(named("grpc.timeout") && named("resp.idle_timeout") && !named("listen.resp"), "{waiting}");
+    assert!(named("grpc.rate_limit_headers"), "{waiting}");
 }
 
 #[tokio::test]
