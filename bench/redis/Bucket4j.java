@@ -32,7 +32,10 @@ public final class Bucket4j {
                 String name = keys == 0 ? "hot" : "user:" + caller + "-" + key;
                 buckets[key] = manager.builder().build(name, () -> configuration);
             }
-            all[caller] = turns(buckets, took, caller * (took.length / callers), 0, took.length / callers);
+            int first = caller * (took.length / callers);
+            CompletableFuture<Void> done = new CompletableFuture<>();
+            all[caller] = done;
+            turn(buckets, took, first, first + took.length / callers, done);
         }
         CompletableFuture.allOf(all).join();
         double seconds = (System.nanoTime() - began) / 1e9;
@@ -41,18 +44,20 @@ public final class Bucket4j {
         client.shutdown();
     }
 
-    /** One caller's decisions, each after the one before. */
-    private static CompletableFuture<Void> turns(AsyncBucketProxy[] buckets, long[] took, int offset, int turn, int turns) {
-        if (turn == turns) {
-            return CompletableFuture.completedFuture(null);
+    /** One caller's decisions, each after the one before. A loop of callbacks: nested futures would overflow the stack when they end. */
+    private static void turn(AsyncBucketProxy[] buckets, long[] took, int at, int end, CompletableFuture<Void> done) {
+        if (at == end) {
+            done.complete(null);
+            return;
         }
         long began = System.nanoTime();
-        return buckets[turn % buckets.length].tryConsume(1).thenComposeAsync(allowed -> {
-            if (!allowed) {
-                throw new IllegalStateException("the limit is never reached");
+        buckets[at % buckets.length].tryConsume(1).whenCompleteAsync((allowed, why) -> {
+            if (why != null || !allowed) {
+                done.completeExceptionally(new IllegalStateException("the limit is never reached", why));
+                return;
             }
-            took[offset + turn] = System.nanoTime() - began;
-            return turns(buckets, took, offset, turn + 1, turns);
+            took[at] = System.nanoTime() - began;
+            turn(buckets, took, at + 1, end, done);
         });
     }
 }

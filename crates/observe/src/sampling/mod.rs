@@ -89,7 +89,9 @@ impl SampledDecisions {
                 DecisionOutcome::Denied => self.record_denial(seen, key, weight, now, events),
                 // Nothing was spent.
                 DecisionOutcome::Shadow => {}
-                _ => self.record_spending(key, weight * decision.binding().cost().amount().rounded_up()),
+                DecisionOutcome::Allowed => {
+                    self.record_spending(key, weight * decision.binding().cost().amount().rounded_up());
+                }
             }
         }
         if let Some(tenant) = seen.tenant() {

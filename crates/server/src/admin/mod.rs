@@ -34,7 +34,7 @@ pub(crate) struct AdminState {
     pub(crate) decider: Arc<Decider>,
 }
 
-/// The router of `/admin/v1` and its OpenAPI description.
+/// The router of `/admin/v1` and its `OpenAPI` description.
 fn api() -> OpenApiRouter<AdminState> {
     OpenApiRouter::new()
         .routes(routes!(plans::list, plans::create))
