@@ -29,7 +29,7 @@ public final class Bucket4j {
         for (int caller = 0; caller < callers; caller++) {
             AsyncBucketProxy[] buckets = new AsyncBucketProxy[Math.max(keys, 1)];
             for (int key = 0; key < buckets.length; key++) {
-                String name = keys == 0 ? "hot" : "user:" + caller + "-" + key;
+                String name = "bucket4j:" + (keys == 0 ? "hot" : caller + "-" + key);
                 buckets[key] = manager.builder().build(name, () -> configuration);
             }
             int first = caller * (took.length / callers);

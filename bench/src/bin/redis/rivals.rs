@@ -92,6 +92,7 @@ fn program(server: &RedisServer, load: Load, libraries: &str, command: &[&str]) 
     let arguments = [port, callers, load.decisions.to_string(), load.keys.to_string()];
     let output =
         Command::new(command[0]).args(&command[1..]).args(arguments).current_dir(folder).output().ok()?;
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).ok()?;
     let mut figures = text.split_whitespace().filter_map(|figure| figure.parse::<f64>().ok());
     let (rate, latency_us) = (figures.next()?, figures.next()?);

@@ -229,9 +229,9 @@ impl<'a, T: TableSubject> Story<'a, T> {
         self.ask(operation, self.question_charges(cost), 3).await?;
         self.look().await?;
         // And around a question that may have spent something.
-        self.ask(operation, self.question_charges(cost), 3).await?;
+        self.ask(operation, self.question_charges(cost), 4).await?;
         self.ask(OperationKind::Spend, self.question_charges(TOKEN), 2).await?;
-        self.ask(operation, self.question_charges(cost), 2).await?;
+        self.ask(operation, self.question_charges(cost), 5).await?;
         self.look().await?;
         let wait = asked.buckets.iter().map(|bucket| bucket.retry_after).max().unwrap_or(0);
         for us in [wait, 1_500_000, 20 * SECOND, 3_600 * SECOND] {
