@@ -56,4 +56,4 @@ pub use metrics::{
     SecondRow, StoreHealth, StoreRow, StoreState, StorelessCounts, TimedStore,
 };
 pub use sampling::{BucketLevel, KeyDenial, TopKey};
-pub use watch::{NearbyCounts, Snapshot, StoreOutage, TopLimit, Watch, WatchBuilder};
+pub use watch::{LocalCounts, Snapshot, StoreOutage, TopLimit, Watch, WatchBuilder};

@@ -214,7 +214,7 @@ impl<S: Store + 'static> LimiterInner<S> {
         let now = self.fallback.clock.now();
         let rest = charges.only(false);
         if let Some(rest) = &rest
-            && let Some(denial) = self.denied_nearby(rest, now)
+            && let Some(denial) = self.cached_denial(rest, now)
         {
             let decision = self.conclude(rest, options, Ok(denial), DecisionSource::DenyCache, Some(now));
             return (decision, None);
@@ -282,7 +282,7 @@ impl<S: Store + 'static> LimiterInner<S> {
                     Arc::clone(self).release_later(Arc::clone(&places));
                 }
                 let decision = if options.shadow { decision.shadowed() } else { decision };
-                self.tell(charges, options, &decision, heard_at);
+                self.notify(charges, options, &decision, heard_at);
                 (decision, is_taken)
             }
         };

@@ -161,7 +161,7 @@ impl<S: Store> RateLimiter<S> {
         if let Some(decision) = self.inner.spend_at_once(charges, options) {
             return decision;
         }
-        match self.inner.decide_nearby(charges, options, LeaseQuestion::Alone, false) {
+        match self.inner.decide_locally(charges, options, LeaseQuestion::Alone, false) {
             Ok(decision) => decision,
             Err(share) => self.inner.wait_for(asked, share).await,
         }

@@ -65,7 +65,7 @@ impl<S: Store> LimiterInner<S> {
                 let (deadline, started) = (ask.options.deadline(self.deadline), self.runtime.now());
                 let is_late = self.runtime.timeout(deadline, portion).await.is_err();
                 let asked = LeaseQuestion::AfterPortion;
-                match self.decide_nearby(&ask.charges, &ask.options, asked, is_late) {
+                match self.decide_locally(&ask.charges, &ask.options, asked, is_late) {
                     Ok(decision) => return decision,
                     Err(other) => share = other,
                 }
@@ -117,7 +117,7 @@ impl<S: Store> LimiterInner<S> {
     /// Decides from leases or the deny cache, without asking the store, or by the failure policy if a portion is too late. The error
     /// is the share of leases in the question to the store.
     #[inline(never)]
-    pub(super) fn decide_nearby<'a>(
+    pub(super) fn decide_locally<'a>(
         self: &'a Arc<Self>,
         charges: &Charges<'a>,
         options: &AskOptions<'_>,
@@ -138,10 +138,10 @@ impl<S: Store> LimiterInner<S> {
         }
         if is_late {
             let late = Err(StoreError::TimedOut(options.deadline(self.deadline)));
-            return Ok(self.conclude_specially(charges, options, late, DecisionSource::Store, Some(now)));
+            return Ok(self.conclude_cold(charges, options, late, DecisionSource::Store, Some(now)));
         }
         let rest = share.as_ref().and_then(|share| share.rest());
-        let Some(denial) = self.denied_nearby(rest.as_ref().unwrap_or(charges), now) else {
+        let Some(denial) = self.cached_denial(rest.as_ref().unwrap_or(charges), now) else {
             return Err(share);
         };
         let denial = match share {
@@ -153,7 +153,7 @@ impl<S: Store> LimiterInner<S> {
 
     /// The denial that the store would return, if a recent one still holds.
     #[inline]
-    pub(super) fn denied_nearby(self: &Arc<Self>, charges: &Charges<'_>, now: Micros) -> Option<Outcome> {
+    pub(super) fn cached_denial(self: &Arc<Self>, charges: &Charges<'_>, now: Micros) -> Option<Outcome> {
         let cache = self.deny_cache.as_ref()?;
         let denial = cache.deny(charges, now, |charge: &Charge<'_>| self.renew(charge))?;
         if let Some(leases) = self.leases.as_ref().filter(|_| Leases::concern(charges)) {
@@ -179,16 +179,16 @@ impl<S: Store> LimiterInner<S> {
     ) -> Decision {
         let outcome = match answer {
             Ok(outcome) if !options.shadow => outcome,
-            answer => return self.conclude_specially(charges, options, answer, source, heard_at),
+            answer => return self.conclude_cold(charges, options, answer, source, heard_at),
         };
         let decision = Decision::from_outcome(charges, &outcome, source);
-        self.count_or_tell(charges, options, &decision, heard_at.unwrap_or(outcome.at));
+        self.count_or_notify(charges, options, &decision, heard_at.unwrap_or(outcome.at));
         decision
     }
 
     /// Handles store failures and shadow mode.
     #[cold]
-    fn conclude_specially(
+    fn conclude_cold(
         &self,
         charges: &Charges<'_>,
         options: &AskOptions<'_>,
@@ -203,7 +203,7 @@ impl<S: Store> LimiterInner<S> {
         if options.shadow {
             decision = decision.shadowed();
         }
-        self.tell(charges, options, &decision, heard_at.unwrap_or(decision.at()));
+        self.notify(charges, options, &decision, heard_at.unwrap_or(decision.at()));
         decision
     }
 }
@@ -239,12 +239,12 @@ impl<S> LimiterInner<S> {
     fn report_one(&self, one: &SpentOne<'_, '_>) {
         let decision = &one.decision();
         let charges = Charges::from(Charge::late(one.key, one.limit.clone(), one.cost));
-        self.count_or_tell(&charges, &AskOptions::default(), decision, one.spent.at);
+        self.count_or_notify(&charges, &AskOptions::default(), decision, one.spent.at);
     }
 
     /// Counts a decision on behalf of the observer, or calls the observer if it wants to see this one.
     #[inline]
-    fn count_or_tell(
+    fn count_or_notify(
         &self,
         charges: &Charges<'_>,
         options: &AskOptions<'_>,
@@ -257,12 +257,12 @@ impl<S> LimiterInner<S> {
         {
             return;
         }
-        self.tell(charges, options, decision, heard_at);
+        self.notify(charges, options, decision, heard_at);
     }
 
     /// Reports to the observer. Charges are passed separately because a `Decision` does not own its keys.
     #[inline]
-    pub(super) fn tell(
+    pub(super) fn notify(
         &self,
         charges: &Charges<'_>,
         options: &AskOptions<'_>,

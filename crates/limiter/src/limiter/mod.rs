@@ -82,7 +82,7 @@ impl<S: Store> RateLimiter<S> {
         if let Some(decision) = inner.spend_at_once(&charges, &AskOptions::default()) {
             return Ok(decision);
         }
-        match inner.decide_nearby(&charges, &AskOptions::default(), LeaseQuestion::Alone, false) {
+        match inner.decide_locally(&charges, &AskOptions::default(), LeaseQuestion::Alone, false) {
             Ok(decision) => Ok(decision),
             Err(share) => Ok(inner.wait_for(charges.into(), share).await),
         }
@@ -229,7 +229,7 @@ impl<S: Store> RateLimiter<S> {
             Err(why) => inner.fallback.spend_up_to(&charges, asked, options.policy(&inner.fallback), &why),
         };
         let granted = if options.shadow { granted.shadowed() } else { granted };
-        inner.tell(&charges, &options, &granted.decision, inner.fallback.clock.now());
+        inner.notify(&charges, &options, &granted.decision, inner.fallback.clock.now());
         granted
     }
 
@@ -242,7 +242,7 @@ impl<S: Store> RateLimiter<S> {
         let reply = inner.ask(Operation::Charge, &charges, options.deadline(inner.deadline)).await?;
         let uncovered = reply.amount;
         let decision = Decision::from_outcome(&charges, &reply.into_outcome(), DecisionSource::Store);
-        inner.tell(&charges, &options, &decision, inner.fallback.clock.now());
+        inner.notify(&charges, &options, &decision, inner.fallback.clock.now());
         Ok(ChargeDecision { uncovered, decision })
     }
 

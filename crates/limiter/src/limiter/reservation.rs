@@ -87,7 +87,7 @@ impl<S: Store> RateLimiter<S> {
         let AskedCharges { charges, options } = asked;
         let inner = &self.inner;
         let now = inner.fallback.clock.now();
-        if let Some(denial) = inner.denied_nearby(&charges, now) {
+        if let Some(denial) = inner.cached_denial(&charges, now) {
             return inner.conclude(&charges, &options, Ok(denial), DecisionSource::DenyCache, Some(now));
         }
         let (counted, deadline) = (id.counted(&charges), options.deadline(inner.deadline));

@@ -13,7 +13,7 @@ use spile_limiter::{DecisionCounts, Observed, Observer, RuleName, Series};
 use tokio::sync::{broadcast, watch};
 
 pub use self::builder::WatchBuilder;
-pub use self::snapshot::{NearbyCounts, Snapshot, StoreOutage, TopLimit};
+pub use self::snapshot::{LocalCounts, Snapshot, StoreOutage, TopLimit};
 use self::totals::CounterTotals;
 use crate::analytics::{DayRow, HistoryQuery, HistoryRow, MinuteRow};
 #[cfg(feature = "webhooks")]

@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub degraded: u64,
     /// Decisions since then from the deny cache or from leased tokens.
     #[serde(default)]
-    pub nearby: NearbyCounts,
+    pub nearby: LocalCounts,
     /// Decisions per second, the mean of the last five whole seconds.
     pub per_second: OutcomeCounts,
     /// The share of the last five seconds' decisions that was denied.
@@ -67,7 +67,7 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "dashboard", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct NearbyCounts {
+pub struct LocalCounts {
     /// Denials repeated from a cached answer of the store.
     pub deny_cache: u64,
     /// Decisions from tokens that had been leased in advance.

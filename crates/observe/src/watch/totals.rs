@@ -4,7 +4,7 @@ use foldhash::HashMap;
 use smol_str::SmolStr;
 use spile_core::{DecisionSource, Micros};
 
-use super::snapshot::{NearbyCounts, TopLimit};
+use super::snapshot::{LocalCounts, TopLimit};
 use crate::analytics::{GroupBy, MinuteHistory};
 use crate::metrics::{
     DecisionRates, Latencies, OutcomeCounts, RecentLatencies, SeriesInfo, SeriesSubject, StoreHealthTracker,
@@ -27,7 +27,7 @@ pub(crate) struct CounterTotals {
     /// Decisions without the store up to the last tick.
     pub(crate) storeless_seen: StorelessCounts,
     /// Decisions from the deny cache or from leased tokens.
-    pub(crate) nearby: NearbyCounts,
+    pub(crate) nearby: LocalCounts,
     limits: HashMap<SmolStr, OutcomeCounts>,
     unflushed: OutcomeCounts,
 }
@@ -49,7 +49,7 @@ impl CounterTotals {
             store_history: StoreHistory::new(),
             outage: None,
             storeless_seen: StorelessCounts::default(),
-            nearby: NearbyCounts::default(),
+            nearby: LocalCounts::default(),
             limits: HashMap::default(),
             unflushed: OutcomeCounts::default(),
         }

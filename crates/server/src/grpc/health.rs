@@ -33,7 +33,7 @@ impl GrpcHealth {
     /// Reports the status now. No service name is known before the first report, so it precedes the first caller.
     pub(crate) async fn tell_now(&self) {
         let is_ready = self.control.is_ready();
-        self.tell(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
+        self.notify(if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing }).await;
     }
 
     pub(crate) fn server(&self) -> HealthServer {
@@ -51,13 +51,13 @@ impl GrpcHealth {
                 _ = look.tick() => self.tell_now().await,
             }
         }
-        self.tell(ServingStatus::NotServing).await;
+        self.notify(ServingStatus::NotServing).await;
         for name in NAMES {
             self.reporter.clear_service_status(name).await;
         }
     }
 
-    async fn tell(&self, status: ServingStatus) {
+    async fn notify(&self, status: ServingStatus) {
         for name in NAMES {
             self.reporter.set_service_status(name, status).await;
         }

@@ -66,7 +66,7 @@ pub async fn try_every_cell_on<T: TableSubject>(subject: &mut T) -> TableSummary
             continue;
         }
         summary.tried += 1;
-        if let Err(why) = Story::new(cell, subject).tell().await {
+        if let Err(why) = Story::new(cell, subject).run().await {
             wrong.push(why);
         }
     }
@@ -208,7 +208,7 @@ impl<'a, T: TableSubject> Story<'a, T> {
         Self { cell, subject, oracle: Oracle::new(START) }
     }
 
-    async fn tell(mut self) -> Result<(), String> {
+    async fn run(mut self) -> Result<(), String> {
         let TableCell { operation, keys, .. } = self.cell;
         self.prepare().await?;
         if keys == KeysKind::Beside {

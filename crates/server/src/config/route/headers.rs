@@ -9,13 +9,13 @@ use crate::config::value::each;
 impl HeadersSpec {
     pub(super) fn check(&self, at: &Location<'_>, faults: &mut Faults) {
         for (at, name) in each(&self.remove, &at.key("remove")) {
-            tell(HeaderChanges::default().remove(name), &at, &at, faults);
+            report_faults(HeaderChanges::default().remove(name), &at, &at, faults);
         }
         for (key, fields) in [("set", &self.set), ("add", &self.add)] {
             for (name, value) in fields {
                 let fields = at.key(key);
                 let field = fields.key(name);
-                tell(HeaderChanges::default().set(name, value), &field.spelling(), &field, faults);
+                report_faults(HeaderChanges::default().set(name, value), &field.spelling(), &field, faults);
             }
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn changes(spec: Option<&HeadersSpec>) -> Result<HeaderChanges, Heade
     Ok(changes)
 }
 
-fn tell(
+fn report_faults(
     change: Result<HeaderChanges, HeaderChangeError>,
     name: &Location<'_>,
     value: &Location<'_>,

@@ -127,7 +127,7 @@ impl TreeReader<'_> {
                 None => Value::String(String::new()),
             };
             let others = if steps.len() == 1 { others } else { &[] };
-            self.tell(&why.into_inner().to_string(), path.clone(), &found, others);
+            self.report(&why.into_inner().to_string(), path.clone(), &found, others);
             if !remove(&mut value, &steps) {
                 return None;
             }
@@ -144,7 +144,7 @@ impl TreeReader<'_> {
     }
 
     /// Adds serde's error to the faults, in an operator's terms.
-    fn tell(&mut self, why: &str, mut path: Path, found: &Value, others: &[String]) {
+    fn report(&mut self, why: &str, mut path: Path, found: &Value, others: &[String]) {
         let mut words = quoted(why);
         let (message, fix) = if let Some((message, fix)) = why.split_once(BETWEEN) {
             (message.to_owned(), fix.to_owned())
