@@ -15,7 +15,7 @@ impl Cost {
     /// The most that a limit could cover.
     pub const MAX: Self = Self(Limit::MAX_AMOUNT);
 
-    /// A cost of this amount, or of this number of whole tokens, if any limit could ever cover it.
+    /// A cost of this amount, or of this number of whole tokens. An error if no limit could ever cover it.
     pub fn new(amount: impl Into<Amount>) -> Result<Self, CostError> {
         let amount = amount.into();
         if Amount::ZERO <= amount && amount <= Limit::MAX_AMOUNT {

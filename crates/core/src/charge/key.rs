@@ -14,7 +14,7 @@ impl<'a> Key<'a> {
     /// The longest key, in bytes.
     pub const MAX_BYTES: usize = 1_024;
 
-    /// The key, unless the text is empty, too long or contains a control character. Every door applies this rule to every identity.
+    /// The key, unless the text is empty, too long or contains a control character. The library and every listener apply this rule.
     #[inline]
     pub fn new(text: &'a str) -> Result<Self, KeyError> {
         match text.len() {
@@ -24,7 +24,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The error of the first control character in a text of any length. For texts that are hashed before they become keys.
+    /// Returns the error for the first control character, if there is one. Does not check the length. For texts that are hashed before they become keys.
     pub fn control_in(text: &str) -> Option<KeyError> {
         refuse_control(text).err()
     }
@@ -49,13 +49,13 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// Keys are checked on every decision, and one pass over the bytes shows that most have no control character. `C2` is the first
+/// Keys are checked on every decision, so one fast pass clears most of them: only keys with a suspicious byte are decoded. `C2` is the first
 /// byte of U+0080 to U+009F, and of some other characters.
 #[inline]
 fn refuse_control(text: &str) -> Result<(), KeyError> {
     let bytes = text.as_bytes();
     let found = match bytes.last_chunk() {
-        // The other words end before the last byte, so that a key of eight is checked once. The last word may overlap them.
+        // The last eight bytes are one word, which may overlap the others. Those end before the last byte, so that a key of eight is checked once.
         Some(last) => {
             let (words, _) = bytes[..bytes.len() - 1].as_chunks();
             words.iter().fold(doubtful(*last), |found, word| found | doubtful(*word))

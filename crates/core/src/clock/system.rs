@@ -22,7 +22,7 @@ struct SystemTime {
     ahead_us: AtomicI64,
 }
 
-/// A smaller difference is the drift that a time server corrects: moments stay in order while it does.
+/// A smaller difference is a time server that slews the clock, not a step: times stay in order meanwhile.
 const STEP_US: u64 = 10_000;
 
 impl SystemClock {

@@ -1,4 +1,4 @@
-//! Limits as text: `100/min`, or with another burst `10, 1/s`.
+//! Limits as text: `100/min`, or `10, 1/s` for a burst that differs from the refill.
 
 use std::str::FromStr;
 use std::time::Duration;

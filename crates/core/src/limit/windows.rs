@@ -31,7 +31,7 @@ impl Window {
 
 /// Windows that tile time: every moment is in exactly one, and each ends where the next one starts.
 ///
-/// `spile-calendar` implements those of the calendar. Their text follows `per`: `month in Europe/Berlin`.
+/// `spile-calendar` implements those of the calendar. A limit prints them after `per`, as in `month in Europe/Berlin`.
 pub trait Windows: fmt::Debug + fmt::Display + Send + Sync {
     /// The window that holds `now`.
     fn window_at(&self, now: Micros) -> Window;
@@ -68,7 +68,7 @@ impl Windows for Always {
 }
 
 impl Limit {
-    /// The limit of markers. Leaks windows: build it once.
+    /// The limit of [markers](crate::Operation::markers). Leaks windows: build it once.
     pub(crate) fn of_markers() -> Self {
         let limit = Self::per_window(Amount::TOKEN, QuotaWindows::new(Always)).build();
         limit.expect("a token is within bounds")

@@ -7,7 +7,8 @@ use crate::{Amount, Bucket, Micros, OneOrMany, PermitId};
 pub struct Reply {
     /// Whether it was done.
     pub verdict: Verdict,
-    /// The amount that a partial spend took, or that exceeded a debt and was not charged. Zero for other operations.
+    /// The amount that a partial spend took, or the part of a late charge beyond the allowed debt, which was not charged. Zero for
+    /// other operations.
     pub amount: Amount,
     /// The time of the decision, by the clock of the store.
     pub at: Micros,
@@ -104,7 +105,7 @@ pub struct PartialOutcome {
 /// The outcome of a late charge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChargeOutcome {
-    /// The amount that exceeded the debt of a limit and was not charged; the largest of all limits.
+    /// The part of the charge beyond the allowed debt, which was not charged. With several limits, the largest such amount.
     pub uncovered: Amount,
     /// The buckets after it.
     pub outcome: Outcome,
@@ -116,7 +117,7 @@ pub struct SettleOutcome {
     /// [`Done`](Verdict::Done) if it was settled now, else [`Before`](Verdict::Before), [`Expired`](Verdict::Expired) or
     /// [`Unknown`](Verdict::Unknown).
     pub verdict: Verdict,
-    /// The amount that exceeded the debt of a limit and was not charged; the largest of all limits.
+    /// The part of the charge beyond the allowed debt, which was not charged. With several limits, the largest such amount.
     pub uncovered: Amount,
     /// The amount at which each charge was settled, now or before.
     pub settled: Box<[Amount]>,

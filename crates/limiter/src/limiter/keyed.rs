@@ -30,7 +30,7 @@ impl RateLimiter<MemoryStore> {
     /// ```
     ///
     /// # Panics
-    /// Never: the name that it gives to the limit is valid.
+    /// Never: the limit's name is a constant that is valid.
     pub fn per_key<E: Into<LimitError>>(
         limit: impl TryInto<Limit, Error = E>,
     ) -> Result<KeyedLimiter, LimitError> {

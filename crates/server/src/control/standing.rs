@@ -12,7 +12,7 @@ pub(crate) struct ConfigStatus {
     missed: u32,
 }
 
-/// The failures to reach the registry after which an instance that has never read it starts without it. At two attempts a second that is
+/// After this many failures to reach the registry, an instance that has never read it starts without it. At two attempts a second that is
 /// about five seconds: enough for a network that comes up after the instance, and short enough that an instance which starts while Redis
 /// is down serves by its failure policy like those that already run.
 const MOST_MISSED: u32 = 10;

@@ -21,7 +21,7 @@ pub mod prelude {
 /// Microseconds since the start of the run.
 pub type At = u64;
 
-/// How much further than the clock of the node before it each node's clock is ahead.
+/// Node n's clock is n times this ahead.
 pub const CLOCK_STEP_US: u64 = 700_000;
 
 /// A whole run. Equal scenarios give equal traces.
@@ -56,7 +56,7 @@ pub struct FleetSpec {
     pub timeout_ms: u64,
     /// Connections of each instance to each node.
     pub connections: u8,
-    /// How much faster the monotonic clock of every other instance is.
+    /// How much faster the monotonic clocks of the second, fourth, … instance run.
     pub drift_ppm: i64,
     /// How much faster the clock of every other node is, counting from the first.
     pub node_drift_ppm: i64,
@@ -168,7 +168,7 @@ pub enum Operation {
     SpendUpTo,
     /// Charges late.
     Charge,
-    /// Refunds one of the former decisions, once with an id if that is set.
+    /// Refunds an earlier decision. With `once`, the refund has an id, so that repeats have no effect.
     Refund {
         /// Chooses the decision.
         of: u16,
@@ -208,7 +208,7 @@ pub enum RefundTime {
     Known,
     /// Nothing.
     Unknown,
-    /// That it was in the window that holds now, as Envoy's negative hits do.
+    /// Only that the spend was in the current window, as Envoy's negative hits do.
     ThisWindow,
 }
 
@@ -232,13 +232,13 @@ pub enum Fault {
     Kill(u8, u32),
     /// An instance is paused for this many milliseconds.
     Pause(u8, u32),
-    /// The runtime of an instance ends with all tasks but its callers, who go on on another one.
+    /// The runtime of an instance ends with its tasks. Its callers continue on another runtime.
     EndRuntime(u8),
     /// The wall clock of an instance steps by this many milliseconds.
     StepInstance(u8, i64),
     /// The clock of a node steps by this many milliseconds.
     StepNode(u8, i64),
-    /// Bytes take up to this many microseconds (the first number) for a time in milliseconds.
+    /// The network takes up to the first number of microseconds, for the second number of milliseconds.
     Slow(u32, u32),
     /// Nothing passes between an instance and a node for a time in milliseconds.
     Partition(u8, u8, u32),
@@ -250,7 +250,7 @@ pub enum Fault {
     Freeze(u8, u32),
     /// A node restarts without data after a time in milliseconds.
     Restart(u8, u32),
-    /// A replica takes over after a time in milliseconds. It lacks the latest writes: the third number is their time in milliseconds.
+    /// A replica takes over after a time in milliseconds. It lacks the writes of the last milliseconds, the third number.
     FailOver(u8, u32, u32),
     /// A node forgets its scripts.
     FlushScripts(u8),

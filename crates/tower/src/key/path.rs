@@ -8,7 +8,7 @@ use super::{KeyResolver, ResolvedKey};
 
 /// Reads the key from the path of the request: `path:/scores/7`. `/./scores//7` is the same one.
 ///
-/// The client chooses the path, so there may be endlessly many. If a router knows the route, [`RouteKey`](super::RouteKey) makes one bucket of `/scores/7` and `/scores/8`.
+/// The client chooses the path, so the number of keys is unbounded. If a router knows the route, [`RouteKey`](super::RouteKey) makes one bucket of `/scores/7` and `/scores/8`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PathKey;
 

@@ -28,7 +28,7 @@ pub(crate) struct Download {
     record: AccessRecord,
     /// Reads the cost of the answer until its end. Boxed, because few routes have one.
     meter: Option<Box<AnswerMeter>>,
-    /// The permit of the request, until its last byte has arrived.
+    /// The request's permit, held until the last byte of the response has arrived.
     permit: Option<Box<Permit>>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Download {
 #[derive(Debug)]
 pub(crate) struct AnswerMeter {
     cost: CostMeter,
-    /// `None` once the rest is read without a client.
+    /// `None` while the rest is read without a client.
     detachment: Option<Detachment>,
 }
 
@@ -123,7 +123,7 @@ impl Download {
         }
     }
 
-    /// Takes the rest of the body away from the client, with everything that ends with it.
+    /// Moves the rest of the body, with its meter and its permit, to a download without a client.
     #[cold]
     fn take_rest(&mut self) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl Download {
         }
     }
 
-    /// Reads the rest of the body for its cost, without a client. If it is cut, it is settled as one that broke off.
+    /// Reads the rest of the body for its cost, without a client. If a bound ends the reading, the request is settled like one whose response broke off.
     pub(crate) async fn read_on(mut self, mut detached: DetachedExchange) {
         if let Some(meter) = &mut self.meter {
             meter.detachment = None;
@@ -154,7 +154,7 @@ impl Download {
                 detached.count_too_large();
             }
         }
-        // The exchange ends before its place is free.
+        // Dropped first, so that the place is freed only after the exchange has ended.
         drop(self);
     }
 }
@@ -169,7 +169,7 @@ impl AnswerMeter {
 impl Drop for Download {
     fn drop(&mut self) {
         let Some(detachment) = self.meter.as_mut().and_then(|meter| meter.detachment.take()) else { return };
-        // A runtime that is shutting down drops the task at once, and the body in it starts no other.
+        // A runtime that is shutting down drops the task at once. The body in it has no detachment left, so it starts no other.
         if let Ok(runtime) = Handle::try_current()
             && let Some(detached) = detachment.detach()
         {

@@ -19,7 +19,7 @@ pub(crate) fn has_equivalent_prefix(name: &str, beginning: &str) -> bool {
     name.len() >= beginning.len() && name.bytes().zip(beginning.bytes()).all(|(a, b)| dash(a) == dash(b))
 }
 
-/// The name in lower case, with dashes. Equivalent names have the same one.
+/// The name in lower case, with dashes. Equivalent names normalize to the same text.
 pub(super) fn normalized(name: &str) -> String {
     name.bytes().map(|byte| char::from(dash(byte.to_ascii_lowercase()))).collect()
 }

@@ -12,7 +12,7 @@ use super::usual::UNMATCHED;
 const PREFIX: &str = "SPILE_";
 const SEPARATOR: &str = "__";
 
-/// The variables that name no value in a table of the file.
+/// Variables that set no value of a table: their names are fixed and have no `__`.
 const SINGLE: [&str; 11] = [
     "SPILE_UNMATCHED",
     "SPILE_CONFIG",
@@ -27,7 +27,7 @@ const SINGLE: [&str; 11] = [
     "SPILE_TLS_KEY_FILE",
 ];
 
-/// The table whose members have free names.
+/// The table whose keys users choose.
 const PLANS: &str = "plans";
 /// The lists at the top of a file.
 const LISTS: [&str; 4] = ["rules", "tenants", "routes", "webhooks"];
@@ -167,7 +167,7 @@ fn put_into(value: &mut Value, rest: &[String], key: &str, text: &str) -> Result
                 None => Err(MissingItem { list: key.to_owned(), index: index.clone(), length }),
             };
         }
-        // The value has no members: the reader reports the table in its place.
+        // A scalar has no members. A table replaces it, so that the reader reports the wrong type.
         (_, other) => {
             let mut inner = Table::new();
             put(&mut inner, rest, text)?;
