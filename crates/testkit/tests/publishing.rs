@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What crates.io shows of a crate.
+/// The fields that crates.io shows.
 const SHOWN: &[&str] = &["description", "documentation", "license", "readme", "repository", "rust_version"];
 
 /// The most keywords and the most categories that crates.io takes.

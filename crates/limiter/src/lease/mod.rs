@@ -44,7 +44,7 @@ pub(crate) struct Leases {
     terms: Terms,
     /// Incremented when limits may have changed.
     limits_version: AtomicU32,
-    /// What the leases have done so far.
+    /// Counts of what leases have done.
     counts: Mutex<LeaseStats>,
     /// Leases whose tasks have ended with their runtime.
     orphans: Mutex<Vec<Portion>>,

@@ -52,7 +52,7 @@ impl Fleet {
         let is_asked = decision.source() == DecisionSource::Store;
         self.account.admitted(spent, if is_asked { decision.at() } else { now(&self.clocks, 0) });
         self.sources[decision.source() as usize] += 1;
-        // What was started in the background is done before the next question.
+        // Background work finishes before the next question.
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }

@@ -215,7 +215,7 @@ impl TableSubject for ThroughLimiter {
         match operation {
             Operation::Spend => {
                 let ruling = limiter.decide(charges).await;
-                // What was started in the background is done before the next question.
+                // Background work finishes before the next question.
                 for _ in 0..3 {
                     tokio::task::yield_now().await;
                 }

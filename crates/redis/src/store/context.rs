@@ -10,7 +10,7 @@ use crate::script::key::KeyPrefix;
 use crate::store::stats::Counters;
 use crate::store::time_source::TimeSource;
 
-/// What all parts of one store share.
+/// The state that all parts of one store share.
 pub(crate) struct StoreContext {
     pub(crate) runtime: Runtime,
     pub(crate) prefix: KeyPrefix,

@@ -11,7 +11,7 @@ use spile_server::cli::Cli;
 
 use super::{read, root};
 
-/// What the names of metrics begin with. Those of the process come from the exporter.
+/// The prefixes of metric names. Those of the process come from the exporter.
 const PREFIXES: [&str; 7] = [
     "ratelimit_",
     "gateway_",
